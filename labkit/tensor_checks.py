@@ -18,7 +18,8 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
     if tokens_BT.dim() != 2 or not tokens_BT.numel() or not whole:
         raise ValueError(
             f"the tokens are {str(tokens_BT.dtype).removeprefix('torch.')} of shape "
-            f"{tuple(tokens_BT.shape)}: give whole numbers [B, T], at least one row of one token"
+            f"{tuple(tokens_BT.shape)}: give whole numbers [B, T] of 64 or 32 bits, at least one "
+            "row of one token"
         )
     advice = "use the tokenizer that the model was trained with"
     check_range(tokens_BT, vocabulary, "token", "in the vocabulary", advice)

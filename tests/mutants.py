@@ -346,7 +346,7 @@ def no_square_of_the_temperature(teacher, student, temperature):
     return divergence_of(teacher, student, temperature) / temperature**2
 
 
-divergence_of = sums.soft_loss
+divergence_of = sums.soft_losses
 
 
 def the_student_teaches(teacher, student, temperature):
@@ -547,9 +547,9 @@ MUTANTS = [
     Mutant(
         "soft targets without the square of the temperature",
         OURS,
-        put(sums.soft_loss, no_square_of_the_temperature),
+        put(sums.soft_losses, no_square_of_the_temperature),
     ),
-    Mutant("the student teaches the teacher", OURS, put(sums.soft_loss, the_student_teaches)),
+    Mutant("the student teaches the teacher", OURS, put(sums.soft_losses, the_student_teaches)),
     Mutant(
         "one noise for all pairs",
         OURS,

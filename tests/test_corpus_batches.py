@@ -437,6 +437,8 @@ def test_a_batch_has_at_least_one_token(shape):
         Batch.of(torch.zeros(shape, dtype=torch.long))
     with pytest.raises(ValueError, match="the tokens are float32"):
         Batch.of(torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"the tokens are int16 .* of 64 or 32 bits"):
+        Batch.of(torch.zeros(2, 2, dtype=torch.int16))
     with pytest.raises(ValueError, match=r"real is float32 .* give booleans"):
         Batch.of(torch.ones(2, 2, dtype=torch.long), torch.ones(2, 2))
 
@@ -497,3 +499,12 @@ def test_rows_of_whole_numbers_are_padded():
     assert real_BT.sum(1).tolist() == [3, 0, 1, 2]
     with pytest.raises(ValueError, match="there are no rows"):
         pad_rows([])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_sizes_and_seeds_may_be_numbers_of_numpy(name):
+    batches = ALL[name]
+    sizes = {f: getattr(batches, f) for f in ("batch", "seed", "length") if hasattr(batches, f)}
+    of_numpy = dataclasses.replace(batches, **{f: np.int64(size) for f, size in sizes.items()})
+    for step in (0, 5):
+        assert same(of_numpy.at(np.int64(step)), batches.at(step))

@@ -224,6 +224,33 @@ def test_bad_files(tmp_path, monkeypatch, content, message):
         list(from_files(tmp_path / "*.txt"))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le"])
+@pytest.mark.parametrize("text", ["A cat sat.", "Кошка села.\nОна спит.\n", "猫\n"])
+def test_a_text_in_utf_16_is_named(tmp_path, encoding, text):
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    with pytest.raises(ValueError, match=r"a\.txt, line \d.*(looks like UTF-16|not UTF-8).*; save"):
+        list(from_files(tmp_path / "a.txt"))
+
+
+def test_a_stray_nul_byte_is_no_utf_16(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"a cat\0 sat\n")
+    assert texts(from_files(tmp_path / "a.txt")) == ["a cat\0 sat"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_on_any_computer(tmp_path, end, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 30)
+    lines = ["text,label", "café,1", '"a, b",0', '"two', 'lines",1', ""] + ["c,0"] * 20
+    (tmp_path / "t.csv").write_bytes(end.join(lines).encode())
+    found = list(from_table(tmp_path / "t.csv"))
+    assert [one.text for one in found] == ["café", "a, b", "two\nlines"] + ["c"] * 20
+    (tmp_path / "t.txt").write_bytes(end.join(["a", "b", "", "c"]).encode())
+    assert texts(from_files(tmp_path / "t.txt")) == ["a\nb", "c"]
+    (tmp_path / "bad.txt").write_bytes(b"a" + end.encode() + b"b\xff" + end.encode())
+    with pytest.raises(ValueError, match=r"bad\.txt, line 2, byte 2: this is not UTF-8"):
+        list(from_files(tmp_path / "bad.txt"))
+
+
 def test_labels_of_very_many_digits_are_words():
     """Python refuses to read a number of more than 4300 digits."""
     assert len(from_documents(["a", "b"], labels=["1" * 5000, "2"]).classes) == 2

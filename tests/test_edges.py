@@ -16,14 +16,23 @@ from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, from_hub
 from labkit.fast.decoding import can_decode
-from labkit.heads import MaskedWord, NextWord
+from labkit.heads import Label, MaskedWord, NextWord
 from labkit.leaks.measured import trace
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
+from labkit.models.elmo import ELMo, ELMoConfig
 from labkit.models.gpt import GPT, GPTConfig
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
-from labkit.objectives import Distillation, Labels, NextToken, SpanEnds
+from labkit.objectives import (
+    Both,
+    BothDirections,
+    Distillation,
+    Labels,
+    NextToken,
+    Objective,
+    SpanEnds,
+)
 from labkit.plan import Plan
 from labkit.sampling import Sampling, sample
 from labkit.text.tokenizers import Tokenizer
@@ -261,6 +270,50 @@ def test_the_soft_loss_of_choices_is_a_mean_over_questions() -> None:
     found = objective(student, batch, chance(batch)).metrics
     expected = float((p.exp() * (p - q)).sum(1).mean())
     assert float(found["soft label"]) == pytest.approx(expected, rel=1e-4)
+
+
+def softly(task: Objective, student: Any, teacher: Any, batch: Batch) -> float:
+    """The loss of a student that learns from its teacher only."""
+    objective = Distillation(task=task, teacher=teacher, hard=0.0, soft=1.0, cosine=0.0)
+    with torch.no_grad():
+        return float(objective(student, batch, chance(batch)).loss)
+
+
+def test_a_teacher_is_heard_where_the_task_hears_its_answers() -> None:
+    pair: Any = [LanguageModel(gpt(seed=seed).backbone, nn.Identity()) for seed in (0, 3)]
+    for model in pair:
+        model.words, model.head = NextWord(model.backbone.token), Label(16, 2)
+        model.eval()
+    real = torch.arange(8) < torch.tensor([[8], [3], [5], [1]])
+    batch = Batch.of(rows(4).tokens, real, labels=torch.tensor([0, 1, 0, 1]))
+    label, words = Labels(position="last"), NextToken(head="words", by_row=True)
+    of_rows = [softly(words, *pair, batch[i : i + 1]) for i in range(3)]
+    assert softly(words, *pair, batch) == pytest.approx(sum(of_rows) / 3)
+    alone = softly(label, *pair, batch), softly(words, *pair, batch)
+    both = Both(parts=(label, words), weights=(0.5, 3.0))
+    assert softly(both, *pair, batch) == pytest.approx(0.5 * alone[0] + 3 * alone[1], rel=1e-5)
+
+
+def test_a_teacher_of_both_ends_or_both_directions_is_heard_half_at_each() -> None:
+    labels = torch.tensor([[1, 2], [3, 4], [5, 6]])
+    spans: Any = [span_finder(gpt(seed=seed)).eval() for seed in (0, 3)]
+    for task, pair, batch in (
+        (SpanEnds(), spans, rows(3, labels=labels)),
+        (BothDirections(), [lookup_elmo(0), lookup_elmo(3)], rows(3)),
+    ):
+        student, teacher = pair
+        objective = Distillation(task=task, teacher=teacher, cosine=0.0)
+        with torch.no_grad():
+            means = objective(student, batch, chance(batch)).metrics
+        heard = [float(mean) for name, mean in means.items() if name.startswith("soft ")]
+        assert len(heard) == 2
+        assert softly(task, student, teacher, batch) == pytest.approx(sum(heard) / 2)
+
+
+def lookup_elmo(seed: int) -> LanguageModel:
+    torch.manual_seed(seed)
+    body = ELMo(ELMoConfig(20, kernels=(), width=8, inner=16, dropout=0.0))
+    return LanguageModel(body, NextWord(body.token, tied=True)).eval()
 
 
 def test_labels_are_counted_and_summed_exactly_in_16_bits() -> None:

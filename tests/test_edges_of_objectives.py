@@ -57,7 +57,7 @@ from labkit.objectives import (
     Translation,
 )
 from labkit.objectives.base import Outcome, Term
-from labkit.objectives.sums import soft_loss
+from labkit.objectives.sums import soft_losses
 from labkit.plan import Plan
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
@@ -112,8 +112,8 @@ def test_the_distance_from_a_teacher_is_never_negative() -> None:
     random = torch.Generator().manual_seed(0)
     teacher = 3 * torch.randn(512, 200, generator=random)
     student = teacher + 0.05 * torch.randn(512, 200, generator=random)
-    exact = soft_loss(teacher, student, 2.0)
-    rounded = soft_loss(teacher.bfloat16(), student.bfloat16(), 2.0)
+    exact = soft_losses(teacher, student, 2.0).sum()
+    rounded = soft_losses(teacher.bfloat16(), student.bfloat16(), 2.0).sum()
     assert rounded > 0
     torch.testing.assert_close(rounded, exact, rtol=0.2, atol=0)
 
@@ -608,3 +608,20 @@ def test_targets_that_are_none_say_so_in_one_line(made: Any, message: str, use: 
     uses = {"train": trainer.train_step, "evaluate": lambda: evaluate(model, objective, [given])}
     with pytest.raises((TypeError, ValueError), match=message):
         uses[use]()
+
+
+def test_predictions_that_nobody_counted_count_themselves() -> None:
+    usual, batch = NextToken(), Batch.of(torch.arange(8).view(2, 4))
+    targets = usual.targets(batch, chance(batch))
+    raw = Targets(
+        targets.inputs, targets.predicted, {}, padded=False, fresh=targets.fresh, causal=True
+    )
+    model = gpt().eval()
+    assert torch.equal(usual.loss(model, raw).loss, usual.loss(model, targets).loss)
+
+
+def test_steps_in_time_are_weighed_where_a_model_gives_its_states_before_dropout() -> None:
+    batch = Batch.of(torch.arange(8).view(2, 4))
+    with pytest.raises(ValueError, match=r"GPT does not give its last states .*tar=0"):
+        NextToken(tar=1.0)(gpt(), batch, chance(batch))
+    assert "ar" in NextToken(ar=1.0)(gpt(), batch, chance(batch)).terms

@@ -1,7 +1,7 @@
 """Predictions depend on what the objective allows, on all of it, and on nothing else."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
@@ -39,13 +39,16 @@ from labkit.objectives import (
     NextToken,
     Objective,
     Permutation,
+    Predicted,
     Sum,
+    Targets,
     Translation,
     base,
     memory,
     permutation,
     words,
 )
+from labkit.transfer import tagger
 
 
 def segments(given: Batch, objective: Objective) -> list[Batch]:
@@ -369,6 +372,44 @@ def test_planted_leaks_are_found(name: str):
     assert found.leaks
     assert "depends" in str(found.leaks[0])
     assert traced(named(pairing)).leaks == []
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AfterNext(Objective):
+    """Predict the word after the next one, as in docs/researcher.md, or forget to hide it."""
+
+    causal: bool
+
+    def targets(self, batch, chance):
+        asked = Predicted.where(batch.real[:, :-2] & batch.real[:, 2:], batch.tokens[:, 2:])
+        return Targets.of(batch, {"word": asked}, causal=self.causal)
+
+
+@pytest.mark.parametrize("name", ["BERT, next word", "GPT, next word"])
+def test_a_word_that_an_objective_forgot_to_hide_is_a_leak(name: str):
+    model, given = named(name).model(), words_only()[:2]
+    forgotten = trace(model, AfterNext(causal=False), given)
+    if name.startswith("GPT"):
+        assert not forgotten.leaks
+    else:
+        places = {(leak.position, leak.from_position) for leak in forgotten.leaks}
+        assert places == {(n, n + 2) for _, _, n in forgotten.predictions}
+        assert {leak.how for leak in forgotten.leaks} == {"gradient", "word"}
+    assert not trace(model, AfterNext(causal=True), given).leaks
+
+
+def test_a_tagger_reads_an_elmo_from_both_sides_and_an_id_of_a_word_is_no_word():
+    tags = Batch.of(torch.arange(5, 13).view(2, 4), labels=torch.arange(5, 13).view(2, 4).roll(-1))
+    for name in ("ELMo, both directions", "BERT, masked"):
+        model = tagger(named(name).model(), V).double().eval()
+        found = trace(model, Labels(position="each"), tags)
+        assert not found.leaks
+        assert all(found.by_word[n, row].all() for n, (_, row, _) in enumerate(found.predictions))
+
+
+def test_words_that_chance_kept_are_no_leak():
+    kept = MaskedToken(vocabulary=VOCABULARY, rate=0.5, shares=(0, 0, 1))
+    assert not trace(named("BERT, masked").model(), kept, words_only()[:2]).leaks
 
 
 def test_packed_documents_do_not_see_each_other():

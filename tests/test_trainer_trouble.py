@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from crash.tiny import WORDS, Failing, Text, alike, awd_lstm, gpt, transformer_xl
@@ -574,6 +575,16 @@ def test_every_objective_says_which_rows_stay_together() -> None:
     assert pairs.together == 6, "whole questions of both"
 
 
+def test_a_model_learns_where_new_numbers_have_64_bits() -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        losses = [float(report.loss) for report in trainer(gpt(dropout=0.0)).run()]
+    finally:
+        torch.set_default_dtype(before)
+    assert losses[-1] < losses[0]
+
+
 def test_float16_is_refused_where_torch_has_none() -> None:
     with pytest.raises(ValueError, match="recurrent networks do not know on a CPU"):
         trainer(awd_lstm(), precision="float16", device="cpu")
@@ -594,7 +605,8 @@ def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
         ({"rate": "1"}, "rate is '1': give a number"),
         ({"eps": None}, "eps is None: give a number"),
         ({"seed": "x"}, "seed is 'x': give a whole number"),
-        ({"warmup": 0.5}, "warmup is 0.5: give a whole number"),
+        ({"warmup": 0.5}, "warmup is 0.5: give a whole number$"),
+        ({"seed": np.int64(1)}, r"seed is np.int64\(1\): give a whole number of Python$"),
         ({"average": "mean", "average_from": True}, "average_from is True: give a whole number"),
         ({"betas": 0.9}, "betas are 0.9: give two numbers"),
         ({"betas": (0.9, "x")}, "betas are"),

@@ -270,6 +270,19 @@ def test_the_language_model_of_an_elmo_classifier_is_below_the_mix() -> None:
     assert torch.equal(again.backbone(tokens).hidden, model.backbone(tokens).hidden)
 
 
+@pytest.mark.parametrize("task", [tagger, lambda model, _: span_finder(model)])
+def test_elmos_layers_are_mixed_for_each_word_too(task, tmp_path) -> None:
+    model = task(seeded(elmo), 2).eval()
+    tokens = torch.randint(0, V, (2, 5))
+    mixed = torch.stack(model.backbone.backbone(tokens).layers).mean(dim=0)
+    torch.testing.assert_close(model(tokens), model.head(mixed))
+    features_only(model)
+    learning = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {"backbone.mix.weights", "backbone.mix.scale"} < learning
+    weights.save(model, tmp_path)
+    torch.testing.assert_close(weights.load(tmp_path).eval()(tokens), model(tokens))
+
+
 @pytest.mark.parametrize("make", [elmo, awd_lstm, bert])
 def test_a_second_task_has_the_head_of_its_family_too(make) -> None:
     first = classifier(seeded(make), 2)
@@ -278,9 +291,10 @@ def test_a_second_task_has_the_head_of_its_family_too(make) -> None:
     assert second.head is not first.head
 
 
-def test_a_second_task_has_a_mix_of_its_own() -> None:
+@pytest.mark.parametrize("task", [classifier, tagger, lambda model, _: span_finder(model)])
+def test_a_second_task_has_a_mix_of_its_own(task) -> None:
     first = classifier(seeded(elmo), 2)
-    second = classifier(first, 2)
+    second = task(first, 2)
     assert second.backbone.backbone is first.backbone.backbone
     assert second.backbone.mix is not first.backbone.mix
 

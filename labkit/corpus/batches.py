@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit.chance import Chance, shuffled
-from labkit.checks import check_whole
+from labkit.checks import check_whole, is_whole
 from labkit.corpus.batch import Batch, Batches
 from labkit.corpus.rows import frame, unmark
 from labkit.text.tokens import Tokens, check_corpus
@@ -45,6 +45,10 @@ class Epochs(ABC):
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, least=1)
         check_whole("seed", self.seed, least=-(2**63), most=2**64)
+        # torch refuses some numbers of numpy, and JSON all of them.
+        for name, given in vars(self).copy().items():
+            if is_whole(given):
+                object.__setattr__(self, name, int(given))
 
     @property
     @abstractmethod

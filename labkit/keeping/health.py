@@ -44,8 +44,8 @@ class Health:
     def __init__(self, plan: Plan, half: bool, device: torch.device) -> None:
         self.clip, self.half = plan.clip, half
         names = ("bad_in_a_row", "skipped", "good_in_a_row", "seen", "usual", "distance")
-        self.tensors = {name: torch.zeros((), device=device) for name in names}
-        self._one = torch.ones((), device=device)
+        self.tensors = {name: torch.zeros((), dtype=torch.float32, device=device) for name in names}
+        self._one = torch.ones((), dtype=torch.float32, device=device)
         if half and plan.loss_scale is not None:
             self.tensors["scale"] = self._one * plan.loss_scale
 

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 
-from labkit.checks import check_choice
+from labkit.checks import check_choice, is_number
 
 
 def _whole(given: Any) -> bool:
@@ -64,7 +64,9 @@ def check_kind(name: str, given: Any, kinds: tuple[Any, ...]) -> None:
     elif not (given is None and NoneType in kinds):
         wanted, fits = KINDS[kinds[0]]
         if not fits(given):
-            raise ValueError(f"{name} is {given!r}: give {wanted}")
+            # A checkpoint's JSON knows no numbers of numpy.
+            where = " of Python" if is_number(given) and not _number(given) else ""
+            raise ValueError(f"{name} is {given!r}: give {wanted}{where}")
 
 
 def check_device(device: str) -> None:

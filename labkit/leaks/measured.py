@@ -1,9 +1,8 @@
 """What the scores of a model depend on, by gradients and by exchanging words."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -12,17 +11,13 @@ from torch import Tensor, nn
 from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch
-from labkit.leaks.allowed import allow, choices_of, readable, terms_of
+from labkit.leaks.allowed import allow, readable
+from labkit.leaks.asking import ask, exchanges, given_away, positions_of
 from labkit.objectives import (
-    CBOW,
     Balanced,
-    Both,
     Distillation,
-    MaskedToken,
     Memory,
     Objective,
-    Permutation,
-    SkipGram,
     Sum,
     Targets,
     Translation,
@@ -101,6 +96,9 @@ def trace(
     (ELMo, word vectors). A gradient is there unless it is exactly zero; a score that moves by no
     more than rounding may do when a word is exchanged has not moved. Gradients are computed in
     training mode too, where statistics over a batch leak; words are exchanged in eval mode only.
+
+    Where nothing keeps a position from reading both sides, the word that it predicts is not allowed
+    if it stands unhidden at another position: an objective may have forgotten `causal=True`.
     """
     while isinstance(objective, Distillation | Balanced):
         objective = objective.task if isinstance(objective, Distillation) else objective.objective
@@ -118,6 +116,8 @@ def trace(
     allowed = allow(model.backbone, objective, asked)
     if not len(allowed):
         raise ValueError("nothing is predicted in this text: give more words")
+    if not (asked[-1].causal or model.backbone.causal):
+        allowed &= ~given_away(objective, batches, widths, seed, model.backbone.config.vocabulary)
     now = torch.arange(sum(widths)) >= sum(widths[:-1])
     pairs = enumerate(zip(batches, asked, strict=True))
     visible = torch.cat(
@@ -132,30 +132,6 @@ def trace(
         by_word = exchange(model, objective, batches, widths, seed)
     predictions = list(positions_of(objective, asked[-1]))
     return Dependence(predictions, widths, by_gradient, by_word, allowed & now, allowed & visible)
-
-
-def ask(objective: Objective, batches: Sequence[Batch], seed: int) -> list[Targets]:
-    """The targets of each segment."""
-    pairs = enumerate(batches)
-    asked = [objective.targets(batch, Chance(seed, step, batch.rows)) for step, batch in pairs]
-    if not asked[-1].predicted:
-        raise ValueError(
-            f"{type(objective).__name__} compares whole answers: trace NextToken, which predicts "
-            "each word of them"
-        )
-    return asked
-
-
-def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, int, int]]:
-    """Term, row and position of each prediction, in the order of the scores."""
-    for part, own, name in terms_of(objective, targets):
-        asked, every = own.predicted[name], choices_of(part)
-        for row, position in zip(
-            asked.rows_N[::every].tolist(), asked.positions_N[::every].tolist(), strict=True
-        ):
-            if targets.queries is not None:
-                position = int(targets.queries[row, position])
-            yield name, row, position
 
 
 def answers(model: Any, objective: Objective, asked: Sequence[Targets]) -> Tensor:
@@ -245,17 +221,6 @@ def differentiate(model: Any, objective: Objective, asked: Sequence[Targets]) ->
 # ---- by exchange -------------------------------------------------------------------------------
 
 
-def special_of(objective: Objective) -> set[int]:
-    """The tokens that an objective does not treat as words."""
-    if isinstance(objective, SkipGram | CBOW):
-        return set((objective.counts == 0).nonzero()[:, 0].tolist())
-    if isinstance(objective, Both):
-        return set().union(*map(special_of, objective.parts))
-    if isinstance(objective, MaskedToken | Permutation):
-        return set(objective.vocabulary.special)
-    return set()
-
-
 @torch.no_grad()
 def exchange(
     model: Any,
@@ -269,35 +234,12 @@ def exchange(
     usual, predictions = answers(model, objective, asked), list(positions_of(objective, asked[-1]))
     tolerance = 1e4 * torch.finfo(usual.dtype).eps * max(1.0, *usual.abs().tolist())
     moved = torch.zeros(len(usual), len(batches[0]), sum(widths), dtype=torch.bool)
-    special = special_of(objective)
-    other = unused(batches, special, model.backbone.config.vocabulary)
-    for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
-        for row, position in itertools.product(range(len(batch)), range(width)):
-            # A special token says what may be hidden: exchanged, it would be another batch.
-            if int(batch.tokens[row, position]) in special and batch.real[row, position]:
-                continue
-            tokens = batch.tokens.clone()
-            tokens[row, position] = other
-            changed = list(batches)
-            changed[segment] = replace(batch, tokens=tokens)
-            asked = ask(objective, changed, seed)
-            column = sum(widths[:segment]) + position
-            if list(positions_of(objective, asked[-1])) == predictions:
-                difference = answers(model, objective, asked) - usual
-                moved[:, row, column] = difference.abs() > tolerance
-            else:
-                # What is asked tells what stands there.
-                moved[:, row, column] = True
+    vocabulary = model.backbone.config.vocabulary
+    for row, column, asked in exchanges(objective, batches, widths, seed, vocabulary):
+        if list(positions_of(objective, asked[-1])) == predictions:
+            difference = answers(model, objective, asked) - usual
+            moved[:, row, column] = difference.abs() > tolerance
+        else:
+            # What is asked tells what stands there.
+            moved[:, row, column] = True
     return moved
-
-
-def unused(batches: Sequence[Batch], special: set[int], vocabulary: int) -> int:
-    """A word that stands nowhere in the batches."""
-    used = set(torch.cat([batch.tokens for batch in batches], dim=1).flatten().tolist())
-    free = sorted(set(range(vocabulary)) - used - special)
-    if not free:
-        raise ValueError(
-            f"the batch uses all {vocabulary} words, so none is left to exchange one for: "
-            "trace a smaller batch or a model with more words"
-        )
-    return free[-1]

@@ -105,7 +105,7 @@ class Targets:
     predicted: dict[str, Predicted]
     """The predictions of each term."""
     counts: dict[str, int]
-    """How many predictions each term is a sum of, over the whole batch."""
+    """How many predictions each term is a sum of, over the whole batch; unless given, its own."""
     padded: bool
     fresh: Tensor
     """Rows that remember nothing; stays on the CPU, where it can be read without waiting."""
@@ -119,6 +119,10 @@ class Targets:
     """Other tensors that an objective needs, such as the noise words of word vectors."""
     parts: "tuple[Targets, ...]" = ()
     """Several objectives at once: the targets of each."""
+
+    def __post_init__(self) -> None:
+        found = {name: len(each.targets_N) for name, each in self.predicted.items()}
+        object.__setattr__(self, "counts", found | self.counts)
 
     @classmethod
     def of(
@@ -139,8 +143,8 @@ class Targets:
             raise ValueError("there is padding before or between words: put it all at the end")
         # torch's losses know targets of 64 bits only.
         predicted = {n: p._replace(targets_N=p.targets_N.long()) for n, p in predicted.items()}
-        found = {name: len(each.targets_N) for name, each in predicted.items()} | (counts or {})
-        return cls(inputs, predicted, found, not bool(real.all()), inputs.fresh.cpu(), **more)
+        padded = not bool(real.all())
+        return cls(inputs, predicted, counts or {}, padded, inputs.fresh.cpu(), **more)
 
     def to(self, device: torch.device | str) -> "Targets":
         """The same targets on another device."""
@@ -246,6 +250,8 @@ class Objective:
 
     one_state_per_word: ClassVar[bool] = True
     """Whether the model has one state for each word that it reads."""
+    term_weight: ClassVar[float] = 1.0
+    """The weight in the loss of each term that is predicted."""
     head: str = "head"
     """The name of the model's head that predicts."""
 
@@ -281,10 +287,6 @@ class Objective:
         """The states from which each term is predicted."""
         return {name: at(states.hidden, each) for name, each in targets.predicted.items()}
 
-    def scored(self, targets: Targets) -> dict[str, int]:
-        """How many rows `scores` has for each term."""
-        return {name: len(each.targets_N) for name, each in targets.predicted.items()}
-
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The head's scores of all possible answers, for each prediction."""
         head = head_of(model, self.head)
@@ -292,7 +294,7 @@ class Objective:
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """The terms of the loss: minus the log-probability of the right answers."""
-        head, terms = head_of(model, self.head), {}
+        head, losses = head_of(model, self.head), {}
         if not hasattr(head, "losses_N"):
             raise ValueError(
                 f"the head {self.head!r} is a {type(head).__name__}, which has no losses_N: give "
@@ -300,11 +302,21 @@ class Objective:
             )
         vocabulary = vocabulary_of(model)
         for name, hidden_ND in self.hidden(states, targets).items():
-            predicted = targets.predicted[name]
-            check_targets(predicted.targets_N, vocabulary)
-            losses_N = head.losses_N(hidden_ND, predicted.targets_N)
-            terms[name] = Term(self.summed(losses_N, predicted), targets.counts[name])
-        return terms
+            targets_N = targets.predicted[name].targets_N
+            check_targets(targets_N, vocabulary)
+            losses[name] = head.losses_N(hidden_ND, targets_N)
+        return self.weigh(losses, targets)
+
+    def weigh(self, losses: Mapping[str, Tensor], targets: Targets) -> dict[str, Term]:
+        """The terms of these losses [N] of all predictions, which weigh as in this objective."""
+        return {
+            name: Term(
+                self.summed(losses_N, targets.predicted[name]),
+                targets.counts[name],
+                self.term_weight,
+            )
+            for name, losses_N in losses.items()
+        }
 
     def summed(self, losses_N: Tensor, predicted: Predicted) -> Tensor:
         """The sum of the losses of a term; divided by its count it is the term's mean."""

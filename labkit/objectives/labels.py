@@ -104,10 +104,6 @@ class Labels(Objective):
             )
         return labels
 
-    def scored(self, targets: Targets) -> dict[str, int]:
-        """One row for each question."""
-        return {name: rows // self.choices for name, rows in super().scored(targets).items()}
-
     def scores(self, model: Any, states: States, targets: Targets) -> dict[str, Tensor]:
         """The scores of all labels, or of all choices of a question, in one row."""
         head = head_of(model, self.head)
@@ -183,6 +179,7 @@ class SpanEnds(Objective):
     """
 
     name: ClassVar[str] = "span"
+    term_weight: ClassVar[float] = 0.5
 
     def check_model(self, model: Any) -> None:
         """Refuse a head that does not score positions."""
@@ -216,11 +213,10 @@ class SpanEnds(Objective):
 
     def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
         """Minus the log-probability of both ends, and how often both are the best."""
-        terms, right = {}, []
+        losses, right = {}, []
         for name, scores in self.scores(model, states, targets).items():
-            each = targets.predicted[name]
-            loss = F.cross_entropy(scores, each.targets_N, reduction="sum")
-            terms[name] = Term(loss, targets.counts[name], 0.5)
-            right.append(scores.argmax(dim=-1) == each.targets_N)
+            targets_N = targets.predicted[name].targets_N
+            losses[name] = F.cross_entropy(scores, targets_N, reduction="none")
+            right.append(scores.argmax(dim=-1) == targets_N)
         named, both = f"{self.name} right", (right[0] & right[1]).sum()
-        return terms | {named: Term(both, targets.counts[named], 0.0)}
+        return self.weigh(losses, targets) | {named: Term(both, targets.counts[named], 0.0)}

@@ -6,7 +6,7 @@ Distillation: Hinton et al. 2015, section 2; Sanh et al. 2019, section 3.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,10 +71,12 @@ class Several(Objective):
         """As the first part says."""
         return self.parts[0].remembers
 
-    def scored(self, targets: Targets) -> dict[str, int]:
-        """As each part says."""
-        pairs = zip(self.parts, targets.parts, strict=True)
-        return united([part.scored(own) for part, own in pairs])
+    def weigh(self, losses: Mapping[str, Tensor], targets: Targets) -> dict[str, Term]:
+        """As each part weighs its own, with the weights of the parts."""
+        every = []
+        for part, own in zip(self.parts, targets.parts, strict=True):
+            every.append(part.weigh({name: losses[name] for name in own.predicted}, own))
+        return self.weighed(every)
 
     def weighed(self, every: Sequence[dict[str, Term]]) -> dict[str, Term]:
         """The terms of all parts, with the weights of the parts."""
@@ -185,7 +187,8 @@ class Distillation(Objective):
 
     hard * loss + soft * t^2 KL(teacher || student, both at temperature t) + cosine * (1 - cos)
 
-    The cosine is between the last states of student and teacher, at all real positions.
+    A prediction weighs as much in the KL as in the loss of the task. The cosine is between the last
+    states of student and teacher, at all real positions.
     """
 
     task: Objective
@@ -219,7 +222,7 @@ class Distillation(Objective):
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The targets of the task, for the student and for the teacher."""
         targets = self.task.targets(batch, chance)
-        counts = {f"soft {name}": rows for name, rows in self.task.scored(targets).items()}
+        counts = {f"soft {name}": targets.counts[name] for name in targets.predicted}
         if self.cosine:
             counts["cosine"] = int(targets.inputs.real.sum())
         return replace(targets, counts=targets.counts | counts)
@@ -233,15 +236,17 @@ class Distillation(Objective):
         terms = weighted(self.task.terms(model, states, targets), self.hard)
         with torch.no_grad():
             known, _ = self.task.forward(self.teacher, targets)
-            soft = self.task.scores(self.teacher, known, targets)
+            taught = self.task.scores(self.teacher, known, targets)
+        losses = {}
         for name, scores in self.task.scores(model, states, targets).items():
-            if scores.shape != soft[name].shape:
+            if scores.shape != taught[name].shape:
                 raise ValueError(
                     f"the student chooses among {scores.shape[-1]} answers and the teacher among "
-                    f"{soft[name].shape[-1]}: give both the same vocabulary or labels"
+                    f"{taught[name].shape[-1]}: give both the same vocabulary or labels"
                 )
-            total = soft_loss(soft[name], scores, self.temperature)
-            terms[f"soft {name}"] = Term(total, targets.counts[f"soft {name}"], self.soft)
+            losses[name] = soft_losses(taught[name], scores, self.temperature)
+        soft = weighted(self.task.weigh(losses, targets), self.soft)
+        terms |= {f"soft {name}": term for name, term in soft.items()}
         if self.cosine:
             widths = states.hidden.shape[-1], known.hidden.shape[-1]
             if widths[0] != widths[1]:
@@ -255,12 +260,12 @@ class Distillation(Objective):
         return Outcome(terms, kept)
 
 
-def soft_loss(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Tensor:
-    """t^2 times the sum of KL(teacher || student) at temperature t.
+def soft_losses(teacher_NV: Tensor, student_NV: Tensor, temperature: float) -> Tensor:
+    """t^2 times the KL(teacher || student) at temperature t of each prediction [N].
 
     Soft gradients shrink with 1 / t^2; the factor makes up for it.
     """
     teacher_NV = (exact(teacher_NV) / temperature).log_softmax(dim=-1)
     student_NV = (exact(student_NV) / temperature).log_softmax(dim=-1)
-    divergence = F.kl_div(student_NV, teacher_NV, reduction="sum", log_target=True)
-    return divergence * temperature**2
+    divergence_NV = F.kl_div(student_NV, teacher_NV, reduction="none", log_target=True)
+    return divergence_NV.sum(dim=-1) * temperature**2

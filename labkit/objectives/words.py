@@ -6,7 +6,7 @@ Merity et al. 2018, section 4.6. Masked words: Devlin et al. 2019, section 3.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -83,6 +83,11 @@ class NextToken(Continuing):
             squares = activation(exact(states.layers[-1][:, :width]))[targets.inputs.real]
             terms["ar"] = Term(squares.sum(), targets.counts["ar"], self.ar)
         if self.tar:
+            if len(states.layers) < model.backbone.layers + 2:
+                raise ValueError(
+                    f"{type(model.backbone).__name__} does not give its last states before dropout "
+                    "too, whose steps tar would weigh: give tar=0, or an AWDLSTM"
+                )
             steps = temporal_activation(exact(states.layers[-2][:, :width]))
             squares = steps[of_one_text(targets.inputs)]
             terms["tar"] = Term(squares.sum(), targets.counts["tar"], self.tar)
@@ -109,6 +114,8 @@ class BothDirections(Continuing):
     The states of the backbone are two halves: one depends on the words up to a position, the other
     on the words from it on. Both use the same head.
     """
+
+    term_weight: ClassVar[float] = 0.5
 
     def targets(self, batch: Batch, chance: Chance) -> Targets:
         """The word after each word, and the word before it."""
@@ -138,11 +145,6 @@ class BothDirections(Continuing):
                 f"{type(model.backbone).__name__} mixes both directions, so it would see the words "
                 "that it has to predict: use ELMo, or Recurrent with both_ways=True and one layer"
             )
-
-    def terms(self, model: Any, states: States, targets: Targets) -> dict[str, Term]:
-        """Half of the loss for each direction."""
-        terms = super().terms(model, states, targets)
-        return {name: replace(term, weight=0.5) for name, term in terms.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,9 +1,10 @@
 """Documents from files of text, read line by line."""
 
 import glob
+import io
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from labkit.checks import check_choice
 from labkit.keeping.files import digest, file_digest
@@ -54,13 +55,16 @@ def _joined(lines: list[str]) -> Iterator[str]:
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file without their ends; an error names the file and the line."""
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
+        for number, line in enumerate(_raw_lines(file), 1):
             if len(line) > LONGEST_LINE:
                 raise ValueError(
                     f"{path}, line {number}: more than {LONGEST_LINE:,} bytes without a line end; "
                     "break the text into lines, or check that it is text"
+                )
+            if _is_wide(line):
+                raise ValueError(
+                    f"{path}, line {number}: this looks like UTF-16 (there are NUL bytes between "
+                    "the letters); save the file as UTF-8"
                 )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -70,6 +74,26 @@ def read_lines(path: Path) -> Iterator[str]:
                     f"({error.reason}); save the file as UTF-8"
                 ) from error
             yield text.rstrip("\r\n")
+
+
+def _raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, or the beginnings of those that are too long."""
+    first = file.readline(LONGEST_LINE + 1)
+    file.seek(0)
+    if first.endswith(b"\n") or b"\r" not in first:
+        yield from iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+    else:
+        # As old Macs ended lines, and spreadsheets still do when asked. latin-1 keeps each byte.
+        lines = io.TextIOWrapper(file, "latin-1", newline="\r")
+        yield from (
+            line.encode("latin-1") for line in iter(lambda: lines.readline(LONGEST_LINE + 1), "")
+        )
+
+
+def _is_wide(line: bytes) -> bool:
+    """Whether each letter of a line has two bytes or four, which UTF-8 would read silently."""
+    # Of a script whose letters need both bytes, only the end of the line shows it.
+    return 3 * line.count(0) > len(line) or line.startswith(b"\0") or line.endswith(b"\0\n")
 
 
 def find_files(pattern: str | Path) -> list[Path]:

@@ -95,11 +95,11 @@ def classifier(
     has it (modeling.py, summarize_sequence). Without it the two have one head and are compared.
     Dropout is 0.1 unless given, and 0 for ELMo, whose layers are mixed anew for each task.
     """
-    backbone = _below_mix(backbone_of(model))
+    backbone = _for_task(model)
+    mixed = isinstance(backbone, Mixed)
     if dropout is None:
-        dropout = 0.0 if isinstance(backbone, ELMo) else 0.1
-    if isinstance(backbone, ELMo):
-        backbone = Mixed(backbone, _alike(WeightedSum(1 + len(backbone.blocks)), backbone))
+        dropout = 0.0 if mixed else 0.1
+    if mixed:
         parts = ("max", "mean")
         head: nn.Module = Pooled(backbone.width, labels, parts=parts, dropout=dropout)
     elif isinstance(backbone, AWDLSTM):
@@ -115,16 +115,24 @@ def classifier(
 
 
 def tagger(model: Any, labels: int) -> Classifier:
-    """The backbone of a pre-trained model under a new head for each word."""
-    backbone = backbone_of(model)
+    """The backbone of a pre-trained model under a new head for each word; ELMo's layers mixed."""
+    backbone = _for_task(model)
     head = Label(backbone.width, labels, pooled=False, each=True)
     return Classifier(backbone, _alike(head, backbone))
 
 
 def span_finder(model: Any) -> Classifier:
-    """The backbone of a pre-trained model under a head that marks both ends of an answer."""
-    backbone = backbone_of(model)
+    """The same under a head that marks both ends of an answer in each text."""
+    backbone = _for_task(model)
     return Classifier(backbone, _alike(Span(backbone.width), backbone))
+
+
+def _for_task(model: Any) -> Any:
+    """The backbone that a new head stands on; an ELMo's layers are mixed anew for each task."""
+    backbone = _below_mix(backbone_of(model))
+    if not isinstance(backbone, ELMo):
+        return backbone
+    return Mixed(backbone, _alike(WeightedSum(1 + len(backbone.blocks)), backbone))
 
 
 def _below_mix(backbone: Any) -> Any:

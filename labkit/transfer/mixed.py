@@ -26,6 +26,11 @@ class Mixed(Backbone):
         return self.backbone.token
 
     @property
+    def spelling(self) -> Tensor:
+        """The letters of the words, of an ELMo."""
+        return self.backbone.spelling  # type: ignore[return-value]
+
+    @property
     def blocks(self) -> nn.ModuleList:  # type: ignore[override]
         """The layers that are mixed."""
         return self.backbone.blocks
