@@ -91,6 +91,11 @@ def _folder(name: str | Path) -> Path:
     for folder in (here, shipped) if is_path else (shipped, here):
         if (folder / CARD).is_file():
             return folder
+    if here.is_dir() and is_path:
+        raise ValueError(
+            f"{here} has no {CARD}, which `labkit train` writes: read a model that weights.save "
+            "wrote with labkit.weights.load and load_tokenizer"
+        )
     raise ValueError(
         f"no model {str(name)!r} ships with the course: choose {', '.join(names())}, "
         "or a folder that `labkit train` wrote"

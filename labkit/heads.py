@@ -44,6 +44,18 @@ def cross_entropy(scores_NV: Tensor, targets_N: Tensor) -> Tensor:
     return F.cross_entropy(exact(scores_NV), targets_N, reduction="none", ignore_index=-(2**31))
 
 
+def _table(embedding: Any) -> Tensor:
+    """The vectors of an embedding [V, D]; refuse one that spells its words or has pieces."""
+    vectors = getattr(embedding, "weight", None)
+    if not isinstance(vectors, Tensor):
+        raise TypeError(
+            f"a {type(embedding).__name__} has no single table of words for a head: give "
+            "nn.Embedding(vocabulary, config.width) for an ELMo that reads letters, or use "
+            "AdaptiveWord(backbone.token) for adaptive embeddings"
+        )
+    return vectors
+
+
 class WordHead(nn.Module):
     """The base class of heads that score all words of the vocabulary."""
 
@@ -57,7 +69,7 @@ class NextWord(WordHead):
 
     def __init__(self, embedding: nn.Embedding, *, tied: bool = True, bias: bool = False) -> None:
         super().__init__()
-        vocabulary, width = embedding.weight.shape
+        vocabulary, width = _table(embedding).shape
         self.words = nn.Linear(width, vocabulary, bias=bias)
         if tied:
             self.words.weight = embedding.weight
@@ -83,7 +95,7 @@ class MaskedWord(WordHead):
         eps: float = 1e-12,
     ) -> None:
         super().__init__()
-        vocabulary, narrow = embedding.weight.shape
+        vocabulary, narrow = _table(embedding).shape
         self.dense = nn.Linear(narrow if width is None else width, narrow)
         check_choice("activation", activation, *ACTIVATIONS)
         self.activation = ACTIVATIONS[activation]

@@ -1789,3 +1789,10 @@ def test_words_that_are_next_to_impossible_are_counted() -> None:
     settings = Sampling(temperature=0.05, top_k=5)
     view = sampling_view("the film", [], settings, *trained("gpt-village"))
     assert "top-k: the 5 best words: 5 words hold" in view.text
+
+
+@pytest.mark.parametrize("wrong", [{"objective": "cloze"}, {"rate": 2}, {"mask": -0.1}])
+def test_a_setting_of_masking_that_cannot_be_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    [name] = wrong
+    with pytest.raises(ValueError, match=f"{name} is .*: (choose|give a share)"):
+        Masking(**wrong)

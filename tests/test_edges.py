@@ -368,7 +368,7 @@ def test_a_single_batch_may_be_evaluated() -> None:
 
 
 def test_a_vocabulary_without_room_for_words_is_refused() -> None:
-    with pytest.raises(ValueError, match="size is 5: the tokens that it must hold are"):
+    with pytest.raises(ValueError, match="size is 5: give at least"):
         Tokenizer.words(["a b c"], size=5)
 
 

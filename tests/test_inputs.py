@@ -18,6 +18,7 @@ from labkit.attention import Attention, RelativeAttention, attend, distances, si
 from labkit.blocks import Backbone, LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch
+from labkit.heads import MaskedWord, NextWord
 from labkit.models.awd_lstm import AWDLSTM, AWDLSTMConfig
 from labkit.models.bert import BERT, BERTConfig
 from labkit.models.elmo import ELMo, ELMoConfig, WeightedSum
@@ -35,7 +36,7 @@ from labkit.models.transformer_xl import AdaptiveEmbedding, TransformerXL, Trans
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig
 from labkit.models.xlnet import XLNet, XLNetConfig
 from labkit.objectives import MaskedToken, NextToken, Permutation
-from labkit.text.tokenizers import Vocabulary
+from labkit.text.tokenizers import Tokenizer, Vocabulary
 from labkit.transfer.mixed import Mixed
 
 V = 12
@@ -369,3 +370,17 @@ def test_pairs_of_answers_are_pairs() -> None:
     for wrong in (([], []), ([[]], [[1]]), ([[1]], [[2], [3]])):
         with pytest.raises(ValueError, match="give an answer to each prompt"):
             answer_rows(*wrong)
+
+
+@pytest.mark.parametrize("head", [NextWord, MaskedWord])
+def test_a_head_for_words_refuses_an_embedding_without_one_table(head: Callable[..., Any]) -> None:
+    adaptive = TransformerXL(TransformerXLConfig(V, cutoffs=(4,), **SIZES))
+    for model, kind in ((OTHERS["ELMo"](), "CharacterCNN"), (adaptive, "AdaptiveEmbedding")):
+        with pytest.raises(TypeError, match=f"a {kind} has no single table .* AdaptiveWord"):
+            head(model.token)
+
+
+@pytest.mark.parametrize("objective", [MaskedToken, Permutation])
+def test_a_tokenizer_is_no_vocabulary(objective: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"of type Tokenizer: give tokenizer\.vocabulary"):
+        objective(vocabulary=Tokenizer.words(["the king"]))

@@ -144,6 +144,11 @@ def test_processes_share_the_weights_and_train_copies(
     assert torch.equal(next(again.parameters()), next(first.parameters()))
 
 
+def test_a_folder_of_weights_alone_says_how_it_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no card.json.* read .* with labkit.weights.load"):
+        trained(tmp_path)
+
+
 def test_an_unknown_model_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     named = "'gpt-vilage' ships with the course: choose awd-course"
     with pytest.raises(ValueError, match=named):

@@ -257,6 +257,25 @@ def test_the_dtype_is_kept_unless_another_is_asked(dtype: torch.dtype, tmp_path:
     assert torch.get_default_dtype() == torch.float32
 
 
+def test_an_xlnet_is_a_release_whatever_its_segments_in_training_were(tmp_path: Path) -> None:
+    import transformers
+
+    backbone = XLNet(XLNetConfig(61, 16, 2, 4, context=24))
+    model = LanguageModel(backbone, NextWord(backbone.token, bias=True)).eval()
+    weights.save_release(model, tmp_path)
+    theirs = transformers.XLNetLMHeadModel.from_pretrained(tmp_path).eval()
+    tokens_BT = torch.arange(10)[None]
+    scores = model.head(backbone(tokens_BT).hidden)
+    assert torch.allclose(theirs(tokens_BT).logits, scores, atol=1e-5)
+
+
+def test_a_folder_of_checkpoints_says_how_they_are_read(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"holds no model.* are read by Trainer.*resume"):
+        weights.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="save the tokenizer beside the weights"):
+        weights.load_tokenizer(tmp_path)
+
+
 def test_what_a_release_cannot_say_is_refused(tmp_path: Path) -> None:
     c = GPTConfig(vocabulary=61, width=16, layers=2, heads=4, context=40)
     cases: list[tuple[nn.Module, str]] = [

@@ -33,7 +33,7 @@ from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
 from classroom.recording import Options
 from labkit.chance import Chance
-from labkit.checks import check_choice
+from labkit.checks import check_choice, check_share
 from labkit.corpus import Batch, Pairs, from_documents, tokenize
 from labkit.masking import before, causal, up_to
 from labkit.models.xlnet import XLNet
@@ -61,6 +61,11 @@ class Masking:
     clicked: tuple[int, ...] = ()
     """Positions that somebody clicked: a word that was asked is shown, any other one is hidden."""
 
+    def __post_init__(self) -> None:
+        check_choice("objective", self.objective, *OBJECTIVES)
+        for name in ("rate", "mask", "random"):
+            check_share(name, getattr(self, name))
+
     @property
     def shares(self) -> tuple[float, float, float]:
         """The three fates: [MASK], a random word, the word itself."""
@@ -73,7 +78,6 @@ def objective_of(setting: Masking, tokenizer: Tokenizer) -> Objective:
         return NextToken()
     if setting.objective == "permutation":
         return Permutation(vocabulary=tokenizer.vocabulary, share=setting.rate)
-    check_choice("objective", setting.objective, *OBJECTIVES)
     return MaskedToken(
         vocabulary=tokenizer.vocabulary,
         rate=setting.rate,

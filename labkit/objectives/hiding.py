@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from labkit.chance import Chance, scaled
-from labkit.checks import check_share, check_whole, shown
+from labkit.checks import check_share, check_type, check_whole, shown
 from labkit.tensor_checks import check_tokens
 from labkit.text.vocabulary import Vocabulary
 
@@ -30,6 +30,7 @@ LONGEST_SPAN = 512  # as long as the texts of BERT
 
 def check_shares(shares: Sequence[float], vocabulary: Vocabulary) -> None:
     """Refuse fates that are not three shares of one whole, or need a [MASK] that is not there."""
+    check_type("vocabulary", vocabulary, Vocabulary, "tokenizer.vocabulary")
     numbers = isinstance(shares, Sequence) and all(isinstance(share, Real) for share in shares)
     # No comparison with NaN is true.
     if not (numbers and len(shares) == 3 and min(shares) >= 0 and abs(sum(shares) - 1) <= 1e-6):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labkit.blocks import States, remember
 from labkit.chance import Chance
-from labkit.checks import check_choice, check_share, check_whole
+from labkit.checks import check_choice, check_share, check_type, check_whole
 from labkit.corpus import Batch
 from labkit.masking import before, real_keys, same_segment, up_to
 from labkit.objectives import hiding
@@ -44,6 +44,7 @@ class Permutation(Continuing):
     share, and are all that is remembered (reuse_len of the release); None: no such part."""
 
     def __post_init__(self) -> None:
+        check_type("vocabulary", self.vocabulary, Vocabulary, "tokenizer.vocabulary")
         check_share("share", self.share)
         check_choice("rule", self.rule, "paper", "release")
         if self.reuse is not None:

@@ -73,7 +73,8 @@ def encode(
         sentences += len(arrays.sentence_ends)
     if tokens == 0:
         raise ValueError(
-            "the documents hold no tokens: is the text, or this side of a split, empty?"
+            "the documents hold no tokens: give more of them (in a file, a blank line ends one; "
+            "split puts each on one side)"
         )
 
 

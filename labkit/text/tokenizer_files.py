@@ -36,7 +36,10 @@ def load_library(path: Path, lowercase: bool | None) -> Library:
         names = ("tokenizer.json", "vocab.json", "vocab.txt")
         found = [path / name for name in names if (path / name).is_file()]
         if not found:
-            raise FileNotFoundError(f"{path} holds none of {', '.join(names)}")
+            raise FileNotFoundError(
+                f"{path} holds none of {', '.join(names)}: save the tokenizer beside the weights, "
+                "tokenizer.save(folder / 'tokenizer.json')"
+            )
         path = found[0]
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist: give a tokenizer's file or its folder")

@@ -254,7 +254,7 @@ def _enough(size: int, least: int) -> int:
     if type(size) is not int:
         raise ValueError(f"size is {shown(size)}: give a whole number of tokens")
     if size < least:
-        raise ValueError(f"size is {size}: the tokens that it must hold are {least}")
+        raise ValueError(f"size is {size}: give at least {least}, the tokens that it must hold")
     if size > LARGEST_SIZE:
         raise ValueError(f"size is {size}: give at most {LARGEST_SIZE:,}")
     return size

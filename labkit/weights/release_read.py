@@ -38,7 +38,11 @@ from labkit.weights.tensors import (
 def release_contents(folder: Path) -> Contents:
     """What the folder of a release holds."""
     if not (folder / CONFIG).is_file():
-        raise WeightsError(f"{folder} holds no model: neither labkit.json nor {CONFIG} is there")
+        raise WeightsError(
+            f"{folder} holds no model: neither labkit.json nor {CONFIG} is there (a run's "
+            "checkpoints are read by Trainer(...).resume(folder), and weights.save then saves the "
+            "model)"
+        )
     values = read_description(folder / CONFIG)
     kind = kind_of(values, folder / CONFIG)
     warn_of_dropouts(kind, values, folder / CONFIG)
