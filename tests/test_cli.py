@@ -131,6 +131,7 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
         (["lab", "--here", "--port", "0"], "--port: '0': give a whole number, 1 to 65535"),
         (["lab", "--here", "--port", "http"], "--port: 'http': give a whole number, 1 to 65535"),
+        (["claims", "--seeds", "2147483648"], "'2147483648': give a whole number, 1 to 10000"),
         (["course", "--jobs", "0"], "--jobs: '0': give a whole number, 1 or more"),
         (["run", "00", "--timeout", "-1"], "--timeout: '-1': give a whole number, 1 or more"),
         (["sweep", "00", "-p", f"seed={'-' * 5000}1"], "is not of type int"),
