@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -657,3 +658,15 @@ def test_another_seed_lies_within_four_deviations_and_two_hundredths() -> None:
     low, high = ledger.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     room = 4 * 2.5**0.5 + 0.02 * 3
     assert (low, high) == (float(f"{3 - room:.3g}"), float(f"{3 + room:.3g}"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_ends_what_runs_and_is_heard_by_this_process_alone() -> None:
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), processes(1) as pool:  # noqa: PT012
+        heard = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, [])
+        assert signal.SIGINT in heard.result()
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        pool.submit(time.sleep, 120)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 60
