@@ -7,10 +7,12 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from multiprocessing import resource_tracker
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
@@ -134,18 +136,37 @@ def quick_start() -> Any:
     context.set_forkserver_preload(PRELOADED)
     with _starting:  # a server that somebody has ended starts again, from any thread
         needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
-        with only_variables({**kept_variables(), **needed, **dict.fromkeys(THREADS, "1")}):
+        settings = {**kept_variables(), **needed, **dict.fromkeys(THREADS, "1")}
+        with only_variables(settings), deaf_to_ctrl_c():
             ensure_running()
     return context
 
 
-def processes(count: int) -> ProcessPoolExecutor:
+@contextlib.contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """Have a server and its copies begin so: each would end its imports with a traceback."""
+    resource_tracker.ensure_running()  # starting it with the server would undo what follows
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes of one thread each: small models do not fill two cores with one run.
 
     They have the environment that is set now, and not the one of when the first process began.
+    Ctrl-C is for whoever waits for them: it ends them all.
     """
     settings = {**os.environ, **dict.fromkeys(THREADS, "1")}
-    return ProcessPoolExecutor(count, quick_start(), inherit, (settings,))
+    with ProcessPoolExecutor(count, quick_start(), inherit, (settings,)) as pool:
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            end_processes()
+            raise
 
 
 def inherit(settings: Mapping[str, str]) -> None:

@@ -36,6 +36,8 @@ from labkit.keeping.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 OUTDATED = "measured on an earlier version of its texts or models: measure it again"
+# What bounds.toml says of every claim.
+BOUNDS = ("says", "where", "notebook", "unit", "seeds", "contrasts")
 # What has no say in what an experiment gives.
 NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
@@ -88,7 +90,10 @@ def claim(id: str, experiment: Callable[[str, int], Measured | None]) -> Claim:
     """Return a claim of `data/claims/bounds.toml` with the experiment that measures it."""
     known = bounds()
     if id not in known:
-        raise ValueError(f"bounds.toml has no claim {id!r}: write its bounds down before measuring")
+        raise ValueError(
+            f"{data_path('claims', 'bounds.toml')} has no claim {id!r}: write its bounds down "
+            "before measuring"
+        )
     about = known[id]
     contrasts = tuple(Contrast(**entry) for entry in about["contrasts"])
     return Claim(
@@ -101,9 +106,19 @@ def bounds() -> dict[str, dict[str, Any]]:
     """Read what must be measured if each claim is true."""
     path = data_path("claims", "bounds.toml")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        known = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # also letters that are not UTF-8
         raise ValueError(f"{path} is not TOML: {error}") from None
+    for id, about in known.items():
+        try:
+            lacking = [key for key in BOUNDS if key not in about]
+            if lacking:
+                raise TypeError(f"it lacks {', '.join(lacking)}")
+            for contrast in about["contrasts"]:
+                Contrast(**contrast)
+        except TypeError as error:
+            raise ValueError(f"{path}: {id} is not described as a claim is: {error}") from None
+    return known
 
 
 def digest_of(id: str) -> str:
@@ -374,7 +389,13 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
     It stands apart from the findings, which are the same when they are measured again.
     """
     path = folder / "runs.json"
-    return read_json(path) if path.is_file() else {}
+    known = read_json(path) if path.is_file() else {}
+    for id, record in known.items():
+        seconds = record.get("seconds", 0.0) if isinstance(record, dict) else None
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise ValueError(f"{path}: the seconds of {id} are {seconds!r}: restore the file, or "
+                             "measure the claim again")  # fmt: skip
+    return known
 
 
 def write_items(path: Path, runs: Sequence[Mapping[str, Any]]) -> None:

@@ -5,6 +5,7 @@ nothing but its argument and its result, and can be sent to another machine.
 """
 
 import ast
+import contextlib
 import functools
 import importlib.metadata
 import json
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,12 +138,27 @@ def _write_every_value() -> None:
     papermill_translators.register("python", Translator)
 
 
+@contextlib.contextmanager
+def ending_at_once(client: Any) -> Iterator[None]:
+    """Have a client of Jupyter end its kernel, whatever stops it, without asking the kernel.
+
+    One that is asked while it is busy prints a traceback: its answer finds the connection closed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        client.shutdown_kernel = "immediate"
+        if isinstance(error, KeyboardInterrupt):
+            # What waited for the cell would print a traceback, since its kernel is no more.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        raise
+
+
 @functools.cache
 def _client() -> Any:
     """Return papermill's client, but for how it ends in the middle of a cell, and for its log.
 
-    A kernel that is asked to end while it is busy prints a traceback, since its answer finds the
-    connection closed: so it is ended without being asked. What the client logs, it raises too.
+    What the client logs, it raises too.
     """
     from nbclient.exceptions import CellTimeoutError
     from papermill.clientwrap import PapermillNotebookClient
@@ -155,14 +172,11 @@ def _client() -> Any:
 
         def papermill_execute_cells(self) -> None:
             try:
-                super().papermill_execute_cells()
+                with ending_at_once(self):
+                    super().papermill_execute_cells()
             except CellTimeoutError:
-                self.shutdown_kernel = "immediate"
                 said = f"cell {self.code_cells_executed} took more than {self.timeout} seconds"
                 raise TimeoutError(said) from None
-            except BaseException:
-                self.shutdown_kernel = "immediate"
-                raise
 
     return Client
 

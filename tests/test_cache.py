@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import nbformat
 import numpy as np
@@ -487,6 +487,20 @@ def test_the_command_shows_and_clears(empty_cache: Path) -> None:
     assert "removed" in call("clear")
     assert "0 files" in call()
     assert all(path.exists() for path in others)
+
+
+def test_a_cache_that_cannot_be_cleared_says_so(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(path: Path, **_: bool) -> NoReturn:
+        raise PermissionError(path)
+
+    cache.kept_json("key", lambda: [1])
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(SystemExit) as left:
+        main(["cache", "clear"])
+    assert left.value.code == 1
+    assert "labkit cache: 1 file cannot be removed" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")

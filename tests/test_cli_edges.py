@@ -12,6 +12,8 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import nbformat
+import psutil
 import pytest
 
 from classroom import cli, figures, training
@@ -167,6 +169,34 @@ def test_ctrl_c_begins_no_other_notebook(tmp_path: Path, request: pytest.Fixture
     assert (process.returncode, printed) == (130, "")
     assert said.endswith("labkit course: stopped\n")
     assert [path.name for path in tmp_path.glob("*.ipynb")] == ["00_start_here-smoke.ipynb"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+@pytest.mark.parametrize("words", [["notebooks"], ["run", "--output", "out.ipynb"]])
+def test_ctrl_c_in_a_cell_is_one_line(
+    words: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    began = tmp_path / "began"
+    cell = nbformat.v4.new_code_cell(f"import time; open({str(began)!r}, 'w'); time.sleep(300)")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "x.ipynb")
+    before = (tmp_path / "x.ipynb").read_bytes()
+    path = os.pathsep.join([str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit", *words, "x.ipynb"], text=True, stdout=-1, stderr=-1,
+        start_new_session=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    request.addfinalizer(process.kill)
+    deadline = time.monotonic() + 120
+    while not began.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    kernels = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)  # the kernel has a session of its own
+    assert process.communicate(timeout=60) == ("", f"labkit {words[0]}: stopped\n")
+    assert process.returncode == 130
+    assert kernels
+    assert not psutil.wait_procs(kernels, timeout=20)[1]
+    assert (tmp_path / "x.ipynb").read_bytes() == before
 
 
 def test_a_notebook_is_not_replaced_by_its_own_run(

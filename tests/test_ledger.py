@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -591,6 +592,36 @@ def test_a_damaged_file_of_the_ledger_is_named_in_one_line(
     assert written.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("damaged", "before", "after", "words", "said"),
+    [
+        ("bounds.toml", "six-n-d", "six", ["--profile", "smoke"], "has no claim 'six-n-d'"),
+        ("bounds.toml", 'unit = "', 'unix = "', ["--kept"], "not described .* it lacks unit"),
+        ("bounds.toml", "above = ", "abov = ", ["--kept"], "not described .* argument 'abov'"),
+        ("bounds.toml", "[four-quadrants]", "x = 3\n[four-quadrants]", ["--kept"], ": x is not"),
+        ("runs.json", '"seconds": ', '"seconds": "many", "s": ', ["--cost"], "albert are 'many'"),
+        ("runs.json", '"seconds": ', '"seconds": -', ["--cost"], r"albert are -\d+:"),
+        ("runs.json", '"albert": ', '"albert": 3, "s": ', ["--cost"], "albert are None:"),
+    ],
+)
+def test_what_the_ledger_lacks_is_said_in_one_line_with_its_file(
+    damaged: str, before: str, after: str, words: list[str], said: str, copied: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("classroom.cli.claims.measure_all", lambda *_: pytest.fail("it measures"))
+    for module in [name for name in sys.modules if name.startswith("classroom.claims")]:
+        monkeypatch.delitem(sys.modules, module)  # so that each claim is looked up again
+    text = (copied / damaged).read_text(encoding="utf-8")
+    assert before in text
+    (copied / damaged).write_text(text.replace(before, after), encoding="utf-8")
+    with pytest.raises(SystemExit) as left:
+        main(["claims", *words])
+    assert left.value.code == 1
+    written = capsys.readouterr().err
+    assert re.search(rf"labkit claims: \S*{damaged}.*{said}", written)
+    assert written.count("\n") == 1
+
+
 def test_a_ledger_that_cannot_be_written_is_found_before_measuring(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -627,3 +658,15 @@ def test_another_seed_lies_within_four_deviations_and_two_hundredths() -> None:
     low, high = ledger.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     room = 4 * 2.5**0.5 + 0.02 * 3
     assert (low, high) == (float(f"{3 - room:.3g}"), float(f"{3 + room:.3g}"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_ends_what_runs_and_is_heard_by_this_process_alone() -> None:
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), processes(1) as pool:  # noqa: PT012
+        heard = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, [])
+        assert signal.SIGINT in heard.result()
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        pool.submit(time.sleep, 120)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 60

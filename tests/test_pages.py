@@ -241,6 +241,21 @@ def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: P
         assert ("41 + 1" in text, "they ask why" in text) == (not students, not students)
 
 
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"cells": [1]}', '{"cells": [{}]}'])
+def test_a_linked_notebook_that_is_damaged_is_named(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "02_y.ipynb").write_text(text)
+    nbformat.write(book("# T", "[more](02_y.ipynb)"), tmp_path / "01_x.ipynb")
+    words = ["site", str(tmp_path / "01_x.ipynb"), "--students", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 1
+    said = capsys.readouterr().err
+    assert f"{tmp_path / '02_y.ipynb'} is linked and is not a Jupyter notebook" in said
+    assert said.count("\n") == 1
+
+
 class Course(NamedTuple):
     """The site of the whole course, built once."""
 

@@ -32,6 +32,9 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         return warm(args.names, args.profile)
     if args.action == "clear":
         print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
+        if left := cache.files():
+            fail(f"labkit cache: {counted(len(left), 'file')} cannot be removed: whoever may write "
+                 f"in {cache.folder()} can clear it", code=1)  # fmt: skip
         return 0
     print(held())
     shared = cache.shared()

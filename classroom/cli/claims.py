@@ -7,13 +7,15 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from classroom.children import cancel, end_processes, processes
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.notebooks import PROFILES
-from classroom.cli.parser import Parser, fail, from_zero, leave_out, positive, unknown
+from classroom.cli.parameters import MOST
+from classroom.cli.parser import Parser, fail, from_zero, leave_out, positive, unknown, whole
 from classroom.running import versions
 from classroom.versions import code_version
 from labkit.checks import counted
@@ -31,8 +33,8 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         type=from_zero,
         help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
     )
-    add("--seeds", type=positive, help="how many [smoke 1, laptop 3, gpu 5; with --store as many "
-        "as bounds.toml says]")  # fmt: skip
+    add("--seeds", type=partial(whole, low=1, high=MOST), help="how many [smoke 1, laptop 3, gpu "
+        "5; with --store as many as bounds.toml says]")  # fmt: skip
     add("--jobs", type=positive, help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
@@ -88,9 +90,9 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
         ledger.expected("", args.profile)
         if folder:
             ledger.records(folder)
-    from classroom.claims import claims  # takes seconds
+        from classroom.claims import claims  # takes seconds, and reads the bounds
 
-    known = claims()
+        known = claims()
     chosen = {name: known[name] for name in args.names or known}
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []

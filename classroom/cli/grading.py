@@ -19,7 +19,8 @@ from labkit.keeping.processor import cores
 
 def grade(parser: Parser, words: Sequence[str]) -> int:
     """Mark a folder of notebooks and write a table, and a page for each student."""
-    parser.add_argument("folder", type=Path, help="NAME.ipynb or NAME/LESSON.ipynb of each student")
+    parser.add_argument("folder", type=folder,
+                        help="NAME.ipynb or NAME/LESSON.ipynb of each student")  # fmt: skip
     parser.add_argument("--csv", type=Path, default=Path("marks.csv"), help="table [marks.csv]")
     parser.add_argument("--pages", type=folder, help="folder of pages [beside the table: marks]")
     parser.add_argument("--seconds", type=positive, default=300, help="for a notebook [300]")

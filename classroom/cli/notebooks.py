@@ -30,7 +30,7 @@ from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import Run, encrypted, execute
+from classroom.running import Run, encrypted, ending_at_once, execute
 from labkit.checks import counted, in_a_line
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
@@ -192,7 +192,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
                 notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
             )
             try:
-                client.execute()
+                execute_cells(client)
             except (CellExecutionError, RuntimeError, TimeoutError) as error:  # or a kernel died
                 said = in_a_line(error)
                 if isinstance(error, CellExecutionError):  # which says its whole traceback
@@ -202,6 +202,14 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
             write_text(path, dumps(normalised(notebook)))
             print(f"{path.name}: stored", flush=True)
     return 0
+
+
+def execute_cells(client: Any) -> None:
+    """Execute every cell; at Ctrl-C, `client.execute` would end with an error of its own."""
+    client.reset_execution_trackers()
+    with client.setup_kernel(), ending_at_once(client):
+        for place, cell in enumerate(client.nb.cells):
+            client.execute_cell(cell, place, execution_count=client.code_cells_executed + 1)
 
 
 def add_parameters(parser: Parser, usual: str) -> None:

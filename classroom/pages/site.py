@@ -252,8 +252,7 @@ def connected(
             to = (Path("files") / inside).as_posix() + ("" if seen else ".txt")
             (out / to).parent.mkdir(parents=True, exist_ok=True)
             if students and target.suffix.lower() == ".ipynb":
-                solved = json.loads(target.read_text(encoding="utf-8"))
-                (out / to).write_text(json.dumps(students_version(solved)), encoding="utf-8")
+                write_text(out / to, unsolved(target))
             else:
                 shutil.copyfile(target, out / to)
         else:
@@ -261,6 +260,17 @@ def connected(
         return f'{found["before"]}{escape(quote(to))}{found["rest"] or ""}"'
 
     return LINK.sub(way, html)
+
+
+def unsolved(path: Path) -> str:
+    """A notebook's file for students, as JSON; what cannot be read may hold solutions."""
+    try:
+        return json.dumps(students_version(json.loads(path.read_text(encoding="utf-8"))))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(
+            f"{path} is linked and is not a Jupyter notebook of version 4, so its solutions cannot "
+            "be left out: mend the file, or the link"
+        ) from None
 
 
 def root_of(notebook: Path) -> Path:
