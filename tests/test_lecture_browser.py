@@ -391,6 +391,32 @@ def test_a_wide_picture_scrolls_by_itself_and_its_labels_are_large(lecture: Lect
     page.set_viewport_size({"width": 1280, "height": 800})
 
 
+def test_a_large_projector_shows_large_letters(lecture: Lecture) -> None:
+    page = lecture.page
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.evaluate("document.activeElement.blur()")
+    turn(lecture, "Home")
+    assert not page.locator(".lecture-more").is_visible(), "a short slide does not scroll"
+    size = "e => parseFloat(getComputedStyle(e).fontSize) * e.currentCSSZoom"
+    for query in ("p", ".jp-OutputArea-output pre", ".lecture-code"):
+        seen = page.locator(f".lecture-slide:not([hidden]) {query}").first
+        assert seen.evaluate(size) >= 18, query
+    printed = page.locator(".lecture-slide:not([hidden]) .jp-OutputArea-output pre")
+    assert printed.evaluate("e => getComputedStyle(e).wordBreak") == "normal"
+    # A slider goes where the mouse clicks.
+    turn(lecture, "Shift+ArrowRight", "Shift+ArrowRight")
+    slider = page.locator(".labkit-masking .labkit-rate")
+    box = slider.locator(".noUi-base").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert abs(float(slider.locator(".widget-readout").inner_text()) - 0.5) < 0.02
+    handle = slider.locator(".noUi-handle")
+    colours = "e => [getComputedStyle(e).borderTopColor, getComputedStyle(document.body).color]"
+    border, ink = handle.evaluate(colours)
+    assert border == ink, "it is seen on white"
+    turn(lecture, "Escape")
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
 def test_all_slides_are_printed_and_one_is_left_on_the_screen(lecture: Lecture) -> None:
     page = lecture.page
     page.keyboard.press("Home")

@@ -36,7 +36,7 @@ DEMOS = ("sampling", "masking", "attention")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site of one notebook: few states, a map, a curve, a model that writes."""
     folder = tmp_path_factory.mktemp("site")
-    gpt, curve = trained("gpt-village"), LiveCurve(60, floor=1.0)
+    gpt, curve = trained("gpt-village"), LiveCurve(60, floor=0.0326)
     curve.losses = [4 - step / 20 for step in range(60)]
     demos = [reach_demo(2), attention_demo(*gpt, "the film was good")]
     demos.append(sampling_demo(*gpt, "the film", world=building.village()))
@@ -47,8 +47,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for shown, packed in ((shown, recording.packed(found)) for shown, found in kept)
     ]
     code = f"reach_demo(2)  # {'wide ' * 16}"
-    cells = [nbformat.v4.new_markdown_cell("# A notebook\n\nIts first sentence."),
-             nbformat.v4.new_code_cell(code, outputs=outputs)]  # fmt: skip
+    folded = "<details><summary>Why?</summary><p>So.</p></details>"
+    told = f"# A notebook\n\nIts first sentence.\n\n{folded}"
+    wide = {"text/html": f"<table><td>{'wide' * 15}</td></table>"}
+    outputs.append(nbformat.v4.new_output("display_data", wide))
+    cells = [nbformat.v4.new_markdown_cell(told), nbformat.v4.new_code_cell(code, outputs=outputs)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "01_own.ipynb")
     build([folder / "01_own.ipynb"], folder / "out")
     return folder / "out"
@@ -382,6 +385,30 @@ def test_long_code_scrolls_and_tab_stops_only_where_something_does(
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 390, "height": 768})
     assert code.evaluate("e => e.scrollWidth <= e.clientWidth"), "all of it is printed"
+    seen = "e => e.checkVisibility({ contentVisibilityAuto: true }) && e.offsetHeight > 0"
+    assert page.get_by_text("So.", exact=True).evaluate(seen), "nobody can unfold it on paper"
+    page.close()
+
+
+CUT = """() => {
+    const cut = [];
+    for (const one of document.querySelectorAll(".jp-OutputArea-child")) {
+        if (one.scrollWidth > one.clientWidth) cut.push(one.innerText);
+    }
+    for (const one of document.querySelectorAll("[data-curve] svg text")) {
+        const drawing = one.closest("svg"), left = one.getBoundingClientRect().left;
+        const clipped = getComputedStyle(drawing).overflow === "hidden";
+        const room = clipped ? drawing : one.closest(".labkit-view");
+        if (left < room.getBoundingClientRect().left) cut.push(one.textContent);
+    }
+    return cut;
+}"""
+
+
+def test_a_phone_cuts_no_output_off(browser: Any, site: Path) -> None:
+    """What is too wide scrolls by itself."""
+    page = opened(browser, site / "01_own.html").page
+    assert page.evaluate(CUT) == []
     page.close()
 
 
