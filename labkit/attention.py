@@ -71,7 +71,7 @@ def attend_by_distance(
     bias_BHQK: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend`, where each query has a score for every distance, as `by_distance` takes them."""
+    """`attend`, where each query also has a score for every distance (see `by_distance`)."""
     distant_BHQK = by_distance(scores_BHQR, positions, k_BHKE.shape[2])
     bias_BHQK = distant_BHQK if bias_BHQK is None else distant_BHQK + bias_BHQK
     return attend(q_BHQE, k_BHKE, v_BHKE, mask=mask, bias_BHQK=bias_BHQK, dropout=dropout)
@@ -104,7 +104,7 @@ class KeysValues(NamedTuple):
 
     @replaceable
     def extended(self, k_BHQE: Tensor, v_BHQE: Tensor) -> "KeysValues":
-        """These and then the given ones, as a new value: this one stays as it is."""
+        """A copy with the given keys and values appended; this one does not change."""
         return KeysValues(
             torch.cat([self.k_BHKE, k_BHQE], dim=2), torch.cat([self.v_BHKE, v_BHQE], dim=2)
         )
@@ -116,12 +116,12 @@ class Attention(nn.Module):
     def __init__(
         self, width: int, heads: int, *, dropout: float = 0.0, rotary: bool = False
     ) -> None:
-        """`rotary`: self-attention knows positions, by `rotate`."""
+        """`rotary`: self-attention rotates queries and keys by their positions (see `rotate`)."""
         super().__init__()
         check_heads(width, heads)
         if rotary and width // heads % 2:
-            raise ValueError(f"a width of {width} leaves each of {heads} heads {width // heads}, "
-                             "and rotary turns pairs: give an even number to each")  # fmt: skip
+            raise ValueError(f"a width of {width} gives each of {heads} heads {width // heads} "
+                             "features; rotary needs an even number")  # fmt: skip
         self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
         # One matrix for query, key and value: one large product is faster than three small ones.
         self.query_key_value = nn.Linear(width, 3 * width)
@@ -266,11 +266,10 @@ def sinusoids(positions_T: Tensor, width: int, dtype: torch.dtype = torch.float3
 
 
 def rotate(x_BHTE: Tensor, start: int = 0) -> Tensor:
-    """Turn queries or keys by their positions start .. start + T.
+    """Rotate queries or keys by angles that grow with their positions start .. start + T.
 
-    Dimensions e and e + E/2 are a point in a plane, and the angle of the turn grows with the
-    position. The product of a query and a key then depends on how far apart they are, and not on
-    where they stand.
+    Dimensions e and e + E/2 are the coordinates of a point in a plane. The product of a query and
+    a key then depends on their distance only, and not on their absolute positions.
     """
     length, width = x_BHTE.shape[-2:]
     positions_T = torch.arange(start, start + length, device=x_BHTE.device)

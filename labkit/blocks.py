@@ -82,7 +82,7 @@ class Backbone(nn.Module):
         self.config, self.width = config, config.width if width is None else width
 
     def __call__(self, tokens_BT: Tensor | None, **inputs: Any) -> States:
-        """What `forward` gives, once the tokens and the mask are checked, and then the states."""
+        """Check the tokens and the mask, call `forward`, and check the states."""
         if torch.compiler.is_compiling():
             return super().__call__(tokens_BT, **inputs)
         self.check(tokens_BT, inputs.get("mask"))
@@ -110,7 +110,7 @@ class Backbone(nn.Module):
 
     @property
     def layers(self) -> int:
-        """How often states are computed from states: the number of blocks, unless some repeat."""
+        """The number of layers: that of the blocks, unless a block is applied more than once."""
         return len(self.blocks)
 
     def band(self, layer: int) -> int | None:

@@ -49,7 +49,7 @@ def key_of(*parts: int | str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """The random numbers of some rows of one step, whatever other rows stand beside them."""
+    """The random numbers of some rows of one step; the other rows do not affect them."""
 
     seed: int
     step: int
@@ -93,7 +93,7 @@ class Chance:
 
 
 def first_bits(chances: Sequence[Chance], *purposes: str) -> NDArray[np.int64]:
-    """What `bits(purpose, 1)` gives for the rows of several steps, at one go: [purposes, B]."""
+    """The result of `bits(purpose, 1)` for the rows of several steps at once: [purposes, B]."""
     keys = np.array([[key_of(c.seed, c.step, purpose) for c in chances] for purpose in purposes])
     rows = [c.rows.numpy() for c in chances]
     keys = keys.repeat([len(some) for some in rows], axis=1)[:, :, None]

@@ -37,7 +37,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line that an error says, or its kind where it says nothing."""
+    """Return the first line of an error's message, or the error's type if there is no message."""
     try:
         said = str(error)
     except Exception:  # a class of errors that somebody wrote may not be able to
@@ -46,7 +46,7 @@ def first_line(error: BaseException) -> str:
 
 
 def in_a_line(error: BaseException) -> str:
-    """Return the kind of an error, and the first line that it says."""
+    """Return the type of an error and the first line of its message."""
     kind, said = type(error).__name__, first_line(error)
     return kind if said == kind else f"{kind}: {said}"
 
@@ -108,7 +108,7 @@ def check_words(words: Any) -> None:
 
 
 def check_several(name: str, given: Any) -> None:
-    """Refuse one text where several are asked for: its letters would be taken for them."""
+    """Refuse a single text where a list is expected: its letters would count as the texts."""
     if isinstance(given, str | bytes):
         raise TypeError(f"the {name} are {shown(given)}: give a list of them")
 
@@ -132,7 +132,7 @@ HALF_A_PAIR = (
     "holds half of a surrogate pair, which is no character: clean it with "
     "text.encode('utf-8', 'replace').decode()"
 )
-"""What is said of a text that no file can hold."""
+"""The message about a text that cannot be written to a file."""
 
 
 def has_half_a_pair(text: str) -> bool:
@@ -143,7 +143,7 @@ def has_half_a_pair(text: str) -> bool:
 def check_config(config: Any) -> None:
     """Refuse a config whose sizes are not whole numbers in range, or whose rates are not shares.
 
-    Fields of other types than `int`, `float` and tuples, with or without None, are not looked at.
+    Only fields of the types `int`, `float` and tuple, with or without None, are checked.
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -156,7 +156,7 @@ def check_config(config: Any) -> None:
         kinds.discard(type(None))
         of_python = isinstance(given, int | float)
         if isinstance(given, Real) and not of_python:
-            raise ValueError(f"{field.name} is a {type(given).__name__}: give a number of Python")
+            raise ValueError(f"{field.name} is a {type(given).__name__}: give a Python number")
         if kinds == {float}:
             _check_rate(field.name, given)
         elif len(kinds) == 1:
@@ -180,7 +180,7 @@ def _sizes(name: str, given: Any, kind: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_rate(name: str, given: Any) -> None:
-    """Refuse a number of a config that is none, or not in the range that its name asks for."""
+    """Refuse a field of a config that is not a number, or is out of range for its name."""
     if not is_number(given):
         raise ValueError(f"{name} is {shown(given)}: give a number")
     if name == "clip" and not given > 0:

@@ -20,7 +20,7 @@ from labkit.keeping.processes import shard_like
 from labkit.plan import Plan
 
 Group = tuple[Iterable[nn.Parameter], float]
-"""Parameters, and the factor of the rate with which they learn."""
+"""Parameters, and the factor by which their learning rate is multiplied."""
 MATRICES = (nn.Linear, nn.RNNBase)
 
 

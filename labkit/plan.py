@@ -148,9 +148,9 @@ class Plan:
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: bfloat16 where a GPU has it, and on a CPU that has it from width 128 on; else
-    float32. Weights are always float32. A run that must be the same on every CPU says float32."""
+    float32. Weights are always float32. Choose float32 for the same results on every CPU."""
     loss_scale: float | None = 2.0**16
-    """float16 only: the first factor by which the loss is scaled; None: it is never scaled."""
+    """float16 only: the initial scale of the loss; None: it is never scaled."""
     device: str = "auto"
     """auto: a GPU where there is one that PyTorch calls cuda."""
     compile: bool = False

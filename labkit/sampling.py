@@ -86,7 +86,7 @@ def repeat_less(logits_BV: Tensor, seen_BT: Tensor, penalty: float) -> Tensor:
 
 
 def not_yet(logits_BV: Tensor, words: Sequence[int]) -> Tensor:
-    """These words are not allowed here, unless nothing else is."""
+    """Forbid these words, unless no other word is allowed."""
     banned_BV = logits_BV.clone()
     banned_BV[..., list(words)] = NEVER
     empty_B1 = (banned_BV == NEVER).all(dim=-1, keepdim=True)
@@ -95,12 +95,12 @@ def not_yet(logits_BV: Tensor, words: Sequence[int]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to write. The filters are applied in the order in which they stand here."""
+    """How to write. The filters are applied in the order in which they are listed here."""
 
     length: int = 30
-    """At most this many new words."""
+    """The largest number of new words."""
     minimum: int = 0
-    """The words of `stop` are not allowed before this many."""
+    """The number of new words before which the words of `stop` are not allowed."""
     stop: tuple[int, ...] = ()
     """Words that end a text."""
     repetition: float = 1.0
@@ -118,7 +118,7 @@ class Sampling:
         require(words, f"stop is {shown(self.stop)}: give the numbers of words, such as (2,)")
         require(
             not self.minimum or bool(self.stop),
-            "minimum says how early a text may stop: give the words of `stop` too",
+            "minimum has no effect without words that stop a text: give `stop`, too",
         )
         if self.top_k is not None:
             check_whole("top_k", self.top_k, least=1)

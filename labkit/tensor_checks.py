@@ -26,7 +26,7 @@ def check_tokens(tokens_BT: Tensor, vocabulary: int) -> None:
 
 
 def check_states(model: str, given: Any, tokens_BT: Tensor) -> None:
-    """Refuse what `forward` must not give; heads would read the states of other positions."""
+    """Refuse wrong states from `forward`: heads would read those of other positions."""
     layers = getattr(given, "layers", None)
     if not layers:
         raise ValueError(
@@ -119,7 +119,7 @@ def check_range(numbers: Tensor, known: int, name: str, where: str, advice: str)
 def check_without_waiting(
     numbers: Tensor, known: int, name: str = "token", where: str = "in the vocabulary"
 ) -> None:
-    """Let a GPU stop at a number that is not known, when it comes to it.
+    """Raise an error on the GPU, without waiting for it, if a number is not known.
 
     The CPU would have to wait for the answer, so it does not say which number it is.
     """

@@ -83,7 +83,7 @@ class Trainer:
         self.health = Health(plan, self.computing.precision == torch.float16, self.device)
         self.step, self.scale = 0, 1.0
         self.notes: dict[str, Any] = {}
-        """Of the reader's own, saved with every checkpoint: numbers, texts, lists and dicts."""
+        """Values of your own, saved with every checkpoint: numbers, texts, lists and dicts."""
         self.memory: list[Memory | None] = [None] * plan.accumulate
         self.averaging = self.stopped = self.measuring = False
 

@@ -541,7 +541,7 @@ def test_what_would_go_wrong_silently_is_refused(model: Any, reference: Any) -> 
     with pytest.raises(ValueError, match="share weights"):
         rollouts(model, model)
     for filters in ({"top_k": 2}, {"top_p": 0.9}, {"temperature": 0.0}):
-        with pytest.raises(ValueError, match="drawn through filters"):
+        with pytest.raises(ValueError, match="filtered answers would be scored"):
             rollouts(model, reference, settings=Sampling(length=2, stop=(END,), **filters))
     wet = LanguageModel(gpt := GPT(GPTConfig(4, 8, 1, 1, 12, dropout=0.1)), NextWord(gpt.token))
     with pytest.raises(ValueError, match="drops units"):

@@ -177,7 +177,7 @@ def test_sinusoids_have_the_wave_lengths_of_the_paper() -> None:
         angles = [place / 10_000 ** (2 * i / 6) for i in range(3)]
         wanted = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
         assert row == pytest.approx(wanted, abs=1e-12)
-    with pytest.raises(ValueError, match="a width of 6 leaves each of 2 heads 3, and rotary"):
+    with pytest.raises(ValueError, match="a width of 6 gives each of 2 heads 3 features; rotary"):
         gpt.GPT(gpt.GPTConfig(10, width=6, layers=1, heads=2, inner=6, rotary=True))
     with pytest.raises(ValueError, match="width 5 is odd"):
         sinusoids(torch.arange(3), 5)

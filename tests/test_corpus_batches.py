@@ -411,7 +411,7 @@ def test_micro_batches_are_the_batch():
     assert same(batch[1:3][1:], batch[2:3])
     assert same(batch[torch.tensor([False, True, False, True])], batch[torch.tensor([1, 3])])
     assert same(batch.to("cpu"), batch)
-    with pytest.raises(ValueError, match="4 rows cannot be 5 parts: give 1 to 4"):
+    with pytest.raises(ValueError, match="4 rows cannot be split into 5 parts: give 1 to 4"):
         batch.micro(5)
 
 
@@ -461,7 +461,10 @@ def test_errors_say_what_to_do():
             lambda: Windows(CORPUS, 2, batch=1, framed=True),
             "length is 2: .* from 3 to",
         ),
-        (lambda: Windows(CORPUS, 9999, batch=1), "the corpus has .* tokens, a window takes 9999"),
+        (
+            lambda: Windows(CORPUS, 9999, batch=1),
+            "the corpus has .* tokens, and a window needs 9999",
+        ),
         (lambda: Windows(bare, 9, batch=1, framed=True).at(0), r"the vocabulary lacks \[CLS\]"),
         (lambda: Windows(CORPUS, 5, batch=1).at(-1), "step is -1"),
         (lambda: Windows(CORPUS, 2.5, batch=1), r"length is 2\.5: give a whole number"),
@@ -470,7 +473,7 @@ def test_errors_say_what_to_do():
         (lambda: Windows(CORPUS, 5, batch=1, seed="x"), "seed is 'x': give a whole number"),
         (lambda: Windows(CORPUS, 5, batch=1).at(1.5), r"step is 1\.5"),
         (lambda: Examples(CORPUS, 9.5, batch=1), r"length is 9\.5"),
-        (lambda: Streams(CORPUS, 60, batch=9), "9 streams of one segment take 549"),
+        (lambda: Streams(CORPUS, 60, batch=9), "9 streams of one segment need 549"),
         (lambda: Streams(CORPUS, 0, batch=1), "length is 0"),
         (lambda: Examples(CORPUS, 4, batch=1), "length is 4"),
         (lambda: Pairs(CORPUS, 4, "next", batch=1), "length is 4"),

@@ -275,7 +275,7 @@ def test_a_label_without_a_text_is_on_one_side():
 def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file matches '.*none-\*\.txt'"):
         from_files(tmp_path / "none-*.txt")
-    with pytest.raises(ValueError, match="is no file: give a pattern such as"):
+    with pytest.raises(ValueError, match="is not a file: give a pattern such as"):
         from_files(tmp_path)
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(ValueError, match="ends is 'page': choose blank line, line or file"):
@@ -308,7 +308,7 @@ def test_missing_files(tmp_path):
         ("t.jsonl", "[" * 100_000, r"t\.jsonl, line 1: this is not JSON"),
         ("t.jsonl", '{"text": "\\ud800", "label": 1}', r"t\.jsonl, line 1: .* surrogate pair"),
         ("t.jsonl", "[1]", r"t\.jsonl, line 1: give an object"),
-        ("t.xml", "<a>", r"t\.xml is no table: give a \.csv, \.tsv, \.jsonl"),
+        ("t.xml", "<a>", r"t\.xml is not a table: give a \.csv, \.tsv, \.jsonl"),
         ("t.csv", "", r"t\.csv is empty"),
         ("t.csv", "text,label\na,\udcff\n", r"t\.csv, line 2, byte 3: this is not UTF-8"),
     ],

@@ -210,7 +210,7 @@ def test_heads_that_do_not_divide_the_width_are_refused():
 def test_unknown_precision_and_too_many_experts_are_refused():
     with pytest.raises(ValueError, match="choose float32, bfloat16 or float16"):
         formulas.cache_bytes(SHAPES[0], precision="int3")
-    with pytest.raises(ValueError, match="3 experts are used of only 2"):
+    with pytest.raises(ValueError, match="3 experts are used, but only 2 exist"):
         Shape(layers=1, width=8, vocabulary=10, context=8, experts=2, experts_used=3)
 
 

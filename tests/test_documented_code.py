@@ -1,10 +1,13 @@
-"""The Python of the README and of docs/researcher.md runs as it is printed, on less text."""
+"""The Python of the README, docs/researcher.md and docstrings runs as printed, on less text."""
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import os
 import re
+import textwrap
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +122,115 @@ def test_an_objective_of_ones_own_is_learned(names: dict[str, Any]) -> None:
     for _ in Trainer(model, objective, text, plan, progress=False).run():
         pass
     assert evaluate(model, objective, [batch]).loss < 0.5 * before
+
+
+STAND_INS = """
+import numpy as np
+import torch
+from labkit.alignment import *
+from labkit.blocks import LanguageModel
+from labkit.chance import Chance
+from labkit.corpus import *
+from labkit.heads import NextWord
+from labkit.masking import *
+from labkit.models.gpt import GPT, GPTConfig
+from labkit.objectives import *
+from labkit.plan import Plan
+from labkit.sampling import Sampling
+from labkit.text.tokenizers import Tokenizer
+from labkit.trainer import Trainer, evaluate
+
+config = GPTConfig(300, width=16, layers=1, heads=2, context=16, dropout=0.0)
+backbone = GPT(config)
+model = base = language_model = LanguageModel(backbone, NextWord(backbone.token))
+objective, plan = NextToken(), Plan(steps=2, precision="float32", device="cpu")
+tokenizer = Tokenizer.bpe(["a dog slept"], size=300)
+tokens = tokenize(from_documents(["a dog slept in a house. " * 9] * 9), tokenizer)
+batches = Windows(tokens, batch=2, length=8)
+batch, held_out, step, seed, folder = batches.at(0), [batches.at(1)], 0, 0, "run"
+"""
+MINE = {
+    "labkit.alignment.exact": """
+prompt, answers, rewards = [1, 2], [[3], [4]], np.zeros(3)
+""",
+    "labkit.alignment.rollouts": """
+reference, prompts, end = reference_of(model), [[1], [2]], 0
+reward = lambda prompts, answers: [1.0 for _ in answers]
+""",
+    "labkit.blocks.Backbone": """
+tokens_BT = batch.tokens
+""",
+    "labkit.corpus": "",
+    "labkit.costs.bills": """
+from labkit.costs.bills import *
+""",
+    "labkit.fast": """
+from labkit import fast
+""",
+    "labkit.leaks": """
+from labkit.leaks import trace
+""",
+    "labkit.masking": """
+T = n = Q = 3
+K, pad, tokens, ids, order = 5, 0, torch.ones(2, T), torch.ones(2, T), torch.arange(T)[None]
+""",
+    "labkit.objectives": """
+device, parts, memory = "cpu", [batch], [None]
+""",
+    "labkit.trainer": "",
+    "labkit.transfer.groups": """
+from labkit.transfer import *
+epoch, texts = 1, from_documents(["a dog", "a house"] * 4, [0, 1] * 4)
+batches = Examples(tokenize(texts, tokenizer), batch=2, length=8, framed=False)
+""",
+    "labkit.weights": """
+from labkit.weights import *
+save(model, "folder")
+""",
+    "labkit.weights.published": """
+from labkit.weights import published
+""",
+    "labkit.weights.tensors.WithoutInitialisation": """
+from labkit.weights.tensors import WithoutInitialisation
+""",
+    "labkit.world": """
+from labkit.world import *
+documents = load_world().sample(documents=2, seed=0)
+words = documents[0].words[:40]
+texts = [words]
+""",
+    "labkit.world.answers": """
+from labkit.world import *
+from labkit.world.answers import list_answers
+from labkit.world.optimal import best_policy
+""",
+    "labkit.world.optimal": """
+from labkit.world.optimal import *
+from labkit.world.optimal import best_of, frontier
+p, reward, beta, betas, n = np.array([0.5, 0.5]), np.array([0.0, 1.0]), 0.3, [0.1, 1.0], 2
+""",
+    "labkit.world.translation": """
+from labkit.world import *
+source, target = load_translator().pairs(1, seed=0)[0]
+""",
+}
+NOT_HERE = re.compile(r"python -m|gpt2\"\)|real_encoder|Σ")
+
+
+def docstring_code(name: str) -> str:
+    """The indented code of a docstring, without the words in a column beside it."""
+    module, _, part = name.rpartition(".")
+    owner = getattr(import_module(module), part) if part[0].isupper() else import_module(name)
+    lines = [line for line in (inspect.getdoc(owner) or "").splitlines() if line[:4] == "    "]
+    code = [re.split(r"(?<=\S) {3,}", line)[0] for line in lines if not NOT_HERE.search(line)]
+    return textwrap.dedent("\n".join(code)).replace(", ...]", "]")
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_the_code_of_a_docstring_runs(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "one.txt").write_text("".join(LINES))
+    code = docstring_code(name)
+    assert code
+    exec(compile(STAND_INS + MINE[name] + code, name, "exec"), {"__name__": "documented"})

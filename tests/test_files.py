@@ -181,5 +181,5 @@ def test_a_text_file_is_read_up_to_a_limit(tmp_path):
 def test_what_never_ends_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", files.Path("/dev/zero"), tmp_path):
-        with pytest.raises(ValueError, match="is no file"):
+        with pytest.raises(ValueError, match="is not a file"):
             files.read_text(path, 8)

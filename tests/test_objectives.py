@@ -534,7 +534,7 @@ def test_memory_of_other_rows_is_refused():
     model, objective = gpt().eval(), NextToken(carry=True)
     memory = run(objective, model, Batch.of(text(2, 5))).memory
     goes_on = Batch.of(text(3, 5), fresh=torch.zeros(3, dtype=torch.bool))
-    with pytest.raises(ValueError, match="memory is of 2 rows, the batch has 3"):
+    with pytest.raises(ValueError, match="memory has 2 rows, the batch 3"):
         run(objective, model, goes_on, memory=memory)
 
 

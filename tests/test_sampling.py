@@ -333,7 +333,7 @@ def test_going_on_twice_from_one_memory_leaves_it_as_it_is():
         ({"top_p": 1.2}, "top_p is 1.2"),
         ({"top_k": 0}, "top_k is 0"),
         ({"length": 0}, "length is 0"),
-        ({"minimum": 5}, "give the words of `stop`"),
+        ({"minimum": 5}, "give `stop`, too"),
         ({"temperature": math.inf}, "temperature is inf"),
         ({"temperature": "hot"}, "temperature is 'hot'"),
         ({"top_p": math.nan}, "top_p is nan"),

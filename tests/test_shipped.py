@@ -224,7 +224,7 @@ def test_new_weights_never_stand_beside_an_old_card(tmp_path: Path) -> None:
     training.carry_out("tiny", "a command", made, tmp_path, lambda line: None)
     with pytest.raises(KeyboardInterrupt):
         training.carry_out("tiny", "a command", made, tmp_path, lambda line: None)
-    with pytest.raises(ValueError, match="no model"):
+    with pytest.raises(ValueError, match=r"has no card\.json"):
         trained(tmp_path)
 
 

@@ -355,8 +355,8 @@ def test_damaged_parts_are_named_with_the_file(tmp_path):
         "two tokens": "same id",
         "a merge of three": "merge 1 is .* not a pair",
         "an unknown merge": "merge 1 is .* not in the vocabulary",
-        "a kind": "is no tokenizer",
-        "a pre-tokenizer": "is no tokenizer",
+        "a kind": "is not a tokenizer",
+        "a pre-tokenizer": "is not a tokenizer",
         "the unknown": r"unk_token '\[NONE\]' is not in the vocabulary",
         "a list": "model is a list",
     }.items():
@@ -408,7 +408,7 @@ def test_only_a_line_feed_ends_a_line_of_a_word_list(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_out_of_range_are_refused(kind, token):
     for use in (TRAINED[kind].decode, TRAINED[kind].pieces):
-        with pytest.raises(ValueError, match=f"^{token} is no token: the vocabulary has 0 to"):
+        with pytest.raises(ValueError, match=f"^{token} is not a token: the vocabulary has 0 to"):
             use([5, token])
 
 

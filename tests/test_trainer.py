@@ -966,7 +966,7 @@ def test_a_folder_of_another_run_is_refused_with_both_values(
     with pytest.raises(ValueError, match=message) as caught:
         made.resume(tmp_path)
     assert str(tmp_path) in str(caught.value)
-    assert "Choose another folder, or say resume(folder, changed=" in str(caught.value)
+    assert "Choose another folder, or call resume(folder, changed=" in str(caught.value)
     assert equal(before, weights(model)), "the model is left as it was"
 
 
@@ -1055,7 +1055,7 @@ def test_a_batch_that_does_not_fit_is_explained_with_numbers() -> None:
 
 
 def test_more_parts_than_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="4 rows cannot be 5 parts"):
+    with pytest.raises(ValueError, match="4 rows cannot be split into 5 parts"):
         list(trainer(accumulate=5).run())
 
 

@@ -196,7 +196,7 @@ def test_facts_that_no_run_has_written_are_refused(name: str, value: Any, tmp_pa
     made = trainer(gpt(3, dropout=0.0))
     before = made.state()
     before = replace(before, tensors={"weights": copied(before.tensors["weights"])})
-    with pytest.raises(ValueError, match=f"says that {name} is .*remove it, to go on"):
+    with pytest.raises(ValueError, match=f"says that {name} is .*remove it to continue"):
         made.resume(tmp_path)
     after = replace(made.state(), tensors={"weights": made.state().tensors["weights"]})
     assert alike(before, after) == [], "nothing was touched"
@@ -377,7 +377,7 @@ def test_a_memory_of_another_number_of_rows_is_refused() -> None:
     model, objective, batch = gpt(dropout=0.0), NextToken(carry=True), Text(streams=True).at(1)
     memory = objective(model, batch, Chance(0, 0, batch.rows)).memory
     fewer = batch[slice(0, 3)]
-    with pytest.raises(ValueError, match="the memory is of 4 rows, the batch has 3"):
+    with pytest.raises(ValueError, match="the memory has 4 rows, the batch 3"):
         objective(model, fewer, Chance(0, 0, fewer.rows), memory)
 
 

@@ -556,7 +556,9 @@ def test_advice_for_too_little_memory_can_be_followed() -> None:
 def test_rows_of_one_question_stay_together() -> None:
     batch = Batch.of(torch.zeros(6, 2, dtype=torch.long))
     assert [len(part) for part in batch.micro(2, together=2)] == [2, 4]
-    with pytest.raises(ValueError, match="6 rows in groups of 2 cannot be 4 parts: give 1 to 3"):
+    with pytest.raises(
+        ValueError, match="6 rows in groups of 2 cannot be split into 4 parts: give 1 to 3"
+    ):
         batch.micro(4, together=2)
 
 

@@ -134,7 +134,7 @@ def test_an_index_may_not_lead_out_of_its_folder(tmp_path: Path) -> None:
     for bad in ("../secret.safetensors", "/etc/passwd", "..", "model.bin"):
         table["weight_map"][key] = bad
         index.write_text(json.dumps(table))
-        with pytest.raises(WeightsError, match="no safetensors file in this folder"):
+        with pytest.raises(WeightsError, match="not a safetensors file in this folder"):
             weights.load(tmp_path / "model")
 
 
@@ -270,7 +270,7 @@ def test_an_xlnet_is_a_release_whatever_its_segments_in_training_were(tmp_path: 
 
 
 def test_a_folder_of_checkpoints_says_how_they_are_read(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"holds no model.* are read by Trainer.*resume"):
+    with pytest.raises(WeightsError, match=r"does not hold a model.* are read by Trainer.*resume"):
         weights.load(tmp_path)
     with pytest.raises(FileNotFoundError, match="save the tokenizer beside the weights"):
         weights.load_tokenizer(tmp_path)

@@ -359,11 +359,11 @@ def test_pairs_of_sentences(world: World, reference: Reference) -> None:
         assert math.exp(follows) == pytest.approx(there * total / first[a] / second[b], abs=1e-11)
         expected = 0.0 if there == back == 0 else _log(there) - _log(back)
         assert order == pytest.approx(expected, abs=1e-11)
-    with pytest.raises(ValueError, match="none of this language"):
+    with pytest.raises(ValueError, match="not of this language"):
         world.next_odds([(("anna", "."), ("anna", "."))])
     known = next(pair for pair, chance in pairs.items() if chance > 0)
     for pair in ((known[0][:2], known[1]), (known[0], known[1][:2])):  # no whole sentence
-        with pytest.raises(ValueError, match="none of this language"):
+        with pytest.raises(ValueError, match="not of this language"):
             world.next_odds([pair])
 
 

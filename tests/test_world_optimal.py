@@ -52,7 +52,7 @@ def test_the_best_policy_has_no_better_neighbour(listed: Answers, reward: np.nda
     for beta in (0, math.inf):
         with pytest.raises(ValueError, match=f"beta is {beta}: give a finite number above 0"):
             best_policy(p, reward, beta)
-    with pytest.raises(ValueError, match="no divergence is below 0"):
+    with pytest.raises(ValueError, match="give at least 0"):
         optimal.highest_reward(p, reward, -1.0)
     with pytest.raises(ValueError, match="best of 0 was asked for"):
         optimal.best_of_bound(0)
@@ -220,5 +220,5 @@ def test_a_length_controlled_win_rate_compares_answers_of_one_length() -> None:
     liked = np.array([2.0, 1.0, 0.5, 0.0])
     assert optimal.win_rate(briefer, p, liked) > 0.55
     assert optimal.win_rate(briefer, p, liked, length) == pytest.approx(0.5, abs=1e-12)
-    with pytest.raises(ValueError, match="no answer of one policy is alike"):
+    with pytest.raises(ValueError, match="no answers of the two policies are alike"):
         optimal.win_rate(np.array([1.0, 0, 0, 0]), np.array([0, 0, 1.0, 0]), reward, length)

@@ -46,10 +46,10 @@ def rejection_sample(
     rounds: int = 1_000,
     seed: int = 0,
 ) -> list[Sample]:
-    """Answers of the best policy itself: each drawn one is kept with the chance exp((r - top) / b).
+    """Draw from the best policy: keep each drawn answer with probability exp((r - highest) / beta).
 
-    `highest` is the highest reward that there is. The smaller beta, the fewer are kept: the mean
-    number of answers that are drawn for each one that is kept is exp(highest / beta) / Z.
+    `highest` is the highest reward that there is. The smaller beta is, the fewer are kept: on
+    average exp(highest / beta) / Z answers are drawn for each one that is kept.
     """
     check_above_zero(beta=beta)
     require(is_number(highest), f"highest is {shown(highest)}: give the highest reward there is")

@@ -30,7 +30,7 @@ from labkit.writing.reader import select
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt, its answers with their end tokens, and their rewards, that of the rest last."""
+    """A prompt, its answers with their end tokens, their rewards, and one reward for all others."""
 
     prompt: Tokens
     answers: Sequence[Tokens]
@@ -77,9 +77,9 @@ def policies(model: LanguageModel, questions: Sequence[Question]) -> list[np.nda
 def log_likelihoods_of_tree(
     model: LanguageModel, prompt: Tokens, answers: Sequence[Tokens]
 ) -> Tensor:
-    """log p(answer | prompt) under a GPT. Beginnings that answers share are read only once.
+    """log p(answer | prompt) under a GPT. Prefixes that answers share are read only once.
 
-    All beginnings of one length are the rows of a pass.
+    All prefixes of one length are the rows of one forward pass.
     """
     for i, answer in enumerate(answers):
         require(len(answer) > 0, f"answer {i} is empty: give at least the token that ends it")
@@ -158,7 +158,7 @@ def gold(questions: Sequence[Question]) -> Reward:
             if prompt not in rest:
                 raise ValueError(
                     f"no question has the prompt {shown(list(prompt))}, so its rewards are not "
-                    "known: ask only what the questions ask"
+                    "known: give only prompts of the questions"
                 )
         return [table.get(pair, rest[pair[0]]) for pair in pairs]
 

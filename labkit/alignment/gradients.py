@@ -45,8 +45,8 @@ def ratio(log_p_BT: Tensor, old_BT: Tensor) -> Tensor:
     """How much likelier each token is than when the answer was drawn: 1 before the first step."""
     if torch.is_autocast_enabled(log_p_BT.device.type):
         raise ValueError(
-            "the answers were scored in float32, and autocast scores them in 16 bits, so that the "
-            "ratio of both is no ratio of policies: give the plan precision='float32'"
+            "the answers were scored in float32, and autocast scores them in 16 bits, so their "
+            "ratio would include rounding errors: give the plan precision='float32'"
         )
     return (log_p_BT - old_BT).exp()
 
@@ -58,7 +58,7 @@ def clipped_objective(ratio_BT: Tensor, advantage_BT: Tensor, clip: float) -> Te
 
 
 def token_rewards(batch: Rollout, beta: float) -> Tensor:
-    """What each token earns: the divergence that it costs, and the reward at the last token."""
+    """The reward of each token: minus its divergence, and the answer's reward at the last token."""
     reward_BT = -beta * (batch.old - batch.reference)
     # An empty answer has no last token. Here its reward stands in the prompt, where none counts.
     last_B1 = (batch.real.sum(dim=1, keepdim=True) - 2).clamp(min=0)
@@ -68,9 +68,9 @@ def token_rewards(batch: Rollout, beta: float) -> Tensor:
 def advantages(
     reward_BT: Tensor, value_BT: Tensor, answer_BT: Tensor, discount: float, trace: float
 ) -> Tensor:
-    """GAE: sums of d_t = r_t + discount * V_(t+1) - V_t, each later one `trace` times less.
+    """GAE: the sums over k of (discount * trace)^k d_(t+k); d_t = r_t + discount * V_(t+1) - V_t.
 
-    Outside of the answer there is neither reward nor value.
+    Rewards and values outside the answer count as 0.
     """
     reward_BT, value_BT = reward_BT * answer_BT, value_BT * answer_BT
     next_BT = torch.nn.functional.pad(value_BT[:, 1:], (0, 1))
@@ -84,7 +84,7 @@ def advantages(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PolicyGradient(Objective):
-    """What all share: rows in groups, and the metrics that show whether something is learned."""
+    """The base class of policy gradients: rows in groups, and metrics that show progress."""
 
     beta: float = 0.1
     """How much a nat of divergence from the reference costs."""
@@ -234,8 +234,8 @@ class GRPO(PolicyGradient):
     by_length: bool = True
     by_spread: bool = True
     kl: Literal["loss", "reward"] = "loss"
-    """The estimate k3 in the loss, as in the paper: its mean gradient is that of KL(reference |
-    policy). Or, which is right, in the reward, and then it is not divided by the spread."""
+    """Where the divergence is. "loss": the estimate k3, as in the paper; its mean gradient is that
+    of KL(reference | policy). "reward": the correct gradient, not divided by the spread."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

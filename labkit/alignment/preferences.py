@@ -142,7 +142,7 @@ def learned_rewards(
 
 
 def check_apart(model: nn.Module, reference: nn.Module) -> None:
-    """Refuse a reference that would change with the policy, and one that is no model."""
+    """Refuse a reference that would change with the policy, or that is not a model."""
     check_type("the reference", reference, nn.Module, "a model, such as reference_of(model)")
     shared = {id(p) for p in model.parameters()} & {id(p) for p in reference.parameters()}
     if shared:

@@ -34,22 +34,22 @@ Reward = Callable[[Sequence[Tokens], Sequence[Tokens]], Sequence[float]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rollout(Batch):
-    """Answers that a policy wrote, a row each; those to one prompt stand together.
+    """Answers that a policy wrote, one in each row; answers to the same prompt are adjacent.
 
-    `examples` is the number of the prompt, `segments` is 1 in the answer. What belongs to the
-    token at position t + 1 stands at t: [B, T - 1].
+    `examples` is the number of the prompt, `segments` is 1 in the answer. The entries for the
+    token at position t + 1 have index t: [B, T - 1].
     """
 
     rewards: Tensor
-    """Of each answer: [B]."""
+    """The reward of each answer: [B]."""
     old: Tensor
     """log p of each token under the policy that wrote it."""
     reference: Tensor
     """log p of each token under the reference."""
     values: Tensor | None = None
-    """What the value head expected before each token."""
+    """The prediction of the value head before each token."""
     temperature: Tensor | None = None
-    """At which each answer was drawn: [B]."""
+    """The temperature at which each answer was drawn: [B]."""
     epochs: Tensor | None = None
     """How many steps learn from each answer: [B]."""
 
@@ -70,17 +70,17 @@ def reference_of(model: nn.Module) -> Any:
 
 
 def check_unfiltered(how: Sampling) -> None:
-    """Refuse filters: what they let through would be scored as if drawn from all words."""
+    """Refuse filters: the drawn words would be scored as if they were drawn from all words."""
     if how.top_k or how.top_p < 1 or how.minimum or how.repetition != 1 or not how.temperature:
         raise ValueError(
-            "answers are drawn through filters, but are scored as if from all words, so the "
+            "filtered answers would be scored as if they were drawn from all words, so the "
             "gradient would be that of another policy: leave top_k, top_p, minimum and "
-            "repetition as they are, and give a temperature above 0"
+            "repetition at their defaults, and give a temperature above 0"
         )
 
 
 def check_no_dropout(model: nn.Module) -> None:
-    """Refuse dropout: while it learns, the model would not be the policy that wrote."""
+    """Refuse dropout: in training, the model would not be the policy that wrote the answers."""
     for name, module in model.named_modules():
         for rate in ("p", "rate", "dropout", "weight_dropout"):
             share = getattr(module, rate, 0)
@@ -121,11 +121,11 @@ class Rollouts:
     reward: Reward
     settings: Sampling
     batch: int = 8
-    """Prompts of a step."""
+    """The number of prompts in a step."""
     group: int = 8
-    """Answers to each of them."""
+    """The number of answers to each prompt."""
     epochs: int = 1
-    """Steps with the same answers. From 2 on, a copy of the policy that wrote them is kept as
+    """The number of steps on the same answers. With 2 or more, a copy of their policy is kept as
     `model.behaviour`, and saved with the model."""
     seed: int = 0
 
@@ -142,7 +142,7 @@ class Rollouts:
             self.model.behaviour = reference_of(self.model)
 
     def described(self) -> str:
-        """What is asked, and how: no batch, which the weights that the model has now would draw."""
+        """The prompts and settings. Not a batch: it would be drawn with the current weights."""
         prompts = [[int(token) for token in prompt] for prompt in self.prompts]
         return (
             f"{self.group} answers to each of {self.batch} of {len(prompts)} prompts with checksum "
@@ -171,7 +171,7 @@ class Rollouts:
             return self.written(policy, turn)
 
     def written(self, policy: Any, turn: int) -> Rollout:
-        """Answers, their rewards, and what policy and reference think of each token."""
+        """The answers, their rewards, and each token's log p under the policy and the reference."""
         numbers = self.numbers(turn)
         asked = [self.prompts[n] for n in numbers]
         texts = sample(

@@ -31,7 +31,7 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Ten
 
 
 def _whole(row: Sequence[int], number: int) -> Tensor:
-    """A row as a tensor; a number that is not whole would lose its fraction in silence."""
+    """A row as a tensor; fractions are refused, since they would be dropped silently."""
     try:
         found = torch.as_tensor(row if len(row) else torch.empty(0, dtype=torch.long))
     except (TypeError, ValueError, RuntimeError):
@@ -46,13 +46,13 @@ def split(rows: int, parts: int, *, together: int = 1) -> list[slice]:
     most = rows // together
     if not 1 <= parts <= most:
         whole = f"{rows} rows" + (f" in groups of {together}" if together > 1 else "")
-        raise ValueError(f"{whole} cannot be {parts} parts: give 1 to {most}")
+        raise ValueError(f"{whole} cannot be split into {parts} parts: give 1 to {most}")
     edges = [together * (most * part // parts) for part in range(parts)] + [rows]
     return [slice(start, end) for start, end in pairwise(edges)]
 
 
 def check_part(name: str, given: Tensor | None, shape: torch.Size) -> None:
-    """Refuse a part of a batch of another shape, or of another type than its name says."""
+    """Refuse a part of a batch that has the wrong shape or type."""
     if given is None:
         return
     is_bool = given.dtype == torch.bool

@@ -66,7 +66,7 @@ class Epochs(ABC):
 
     @property
     def steps(self) -> int:
-        """How many batches meet every example at least once."""
+        """How many batches it takes to see every example at least once."""
         return -(-self.size // self.batch)
 
     def at(self, step: int) -> Batch:
@@ -112,7 +112,7 @@ class Windows(Epochs):
         check_whole("length", self.length, least=3 if self.framed else 1)
         if len(self.tokens) < self._text:
             raise ValueError(
-                f"the corpus has {len(self.tokens)} tokens, a window takes {self._text}: "
+                f"the corpus has {len(self.tokens)} tokens, and a window needs {self._text}: "
                 "give more text or a shorter length"
             )
 
@@ -169,8 +169,9 @@ class Streams(Epochs):
             check_whole("stride", self.stride, least=1, most=self.length + 1)
         if self._each < self.length + 1:
             raise ValueError(
-                f"the corpus has {len(self.tokens)} tokens, {self.batch} streams of one segment "
-                f"take {self.batch * (self.length + 1)}: give more text or fewer, shorter rows"
+                f"the corpus has {len(self.tokens)} tokens, and {self.batch} streams of one "
+                f"segment need {self.batch * (self.length + 1)}: give more text or fewer, shorter "
+                "rows"
             )
 
     @property

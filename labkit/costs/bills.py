@@ -1,7 +1,9 @@
 """Can you compete?  What training a model on some devices costs, and what a budget buys.
 
-bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
-afford(1000, machine("h100"))
+    bill("gpt-3-175b", machine("h100"), count=1024, mfu=0.4)
+    afford(1000, machine("h100"))
+
+Read `bill` first.
 """
 
 import math
@@ -34,7 +36,7 @@ class Device:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The question whether the known name nearest to a wrong one was meant, or nothing."""
+    """A suggestion of the known name that is nearest to a wrong one, or nothing."""
     near = checks.nearest(name, known, cutoff=0.4)
     return f"did you mean {near}? " if near else ""
 
@@ -45,7 +47,7 @@ def machine(name: str) -> Device:
     if name.lower() not in rows:
         raise ValueError(
             f"there is no device {name!r}: {did_you_mean(name.lower(), rows)}"
-            f"give one of {', '.join(rows)}; data/costs/hardware.csv takes a row more"
+            f"give one of {', '.join(rows)}, or add a row to data/costs/hardware.csv"
         )
     row = rows[name.lower()]
     return Device(
@@ -113,7 +115,7 @@ def _letters(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """The same without what a release says of capital letters."""
+    """The same without the ending "cased" or "uncased" of a release."""
     return re.sub(r"(un)?cased$", "", _letters(name))
 
 

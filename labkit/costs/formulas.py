@@ -68,7 +68,7 @@ class Shape:
     def __post_init__(self) -> None:
         check_above_zero(**{k: v for k, v in vars(self).items() if v is not None and k != "causal"})
         if self.experts_used > self.experts:
-            raise ValueError(f"{self.experts_used} experts are used of only {self.experts}")
+            raise ValueError(f"{self.experts_used} experts are used, but only {self.experts} exist")
         if self.width % self.heads:
             raise ValueError(
                 f"a width of {self.width} does not divide into {self.heads} heads: "

@@ -3,7 +3,7 @@
     with fast.enable():
         ...
 
-The trainer and the sampler do this by themselves. LABKIT_FAST=0 in the environment switches it
+The trainer and the sampler do this by themselves. LABKIT_FAST=0 in the environment switches them
 off. Each version has a test that it equals the plain one (`tests/test_fast.py`) and a row in
 `python -m labkit bench fast`.
 """
@@ -40,10 +40,10 @@ def versions() -> dict[str, Callable[..., Any]]:
 
 
 def keep_memory() -> None:
-    """Let this process keep what a step has freed for the next one, where it can be told to.
+    """Keep the memory that a step frees for the next step, where the C library allows it.
 
-    Linux's C library gives large tensors back to the system, and the next step gets pages that the
-    system has to find and to fill with zeros first: ten thousand of them in a step of a small GPT.
+    By default, glibc returns the memory of large tensors to the system, which has to find new pages
+    for the next step and fill them with zeros: ten thousand pages in a step of a small GPT.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other systems, other libraries
         mallopt = ctypes.CDLL(None).mallopt
@@ -57,7 +57,7 @@ _keep_memory_once = cache(keep_memory)
 
 @contextlib.contextmanager
 def enable() -> Iterator[None]:
-    """Use the faster versions inside of this, in all threads: a backward pass may have its own."""
+    """Use the faster versions in this block, in all threads: backward may run in another."""
     global _uses
     if os.environ.get("LABKIT_FAST", "1") == "0":
         yield

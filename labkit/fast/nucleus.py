@@ -10,9 +10,9 @@ from torch import Tensor
 from labkit.heads import exact
 
 FEW = 256
-"""So many of the best words are looked at before all are sorted."""
+"""How many of the best words are tried before all words are sorted."""
 NUMPYS = (torch.float32, torch.float64)
-"""Types that numpy knows, too."""
+"""The types that numpy has, too."""
 
 
 def nucleus(logits_BV: Tensor, p: float, *, within: bool = False) -> Tensor | None:

@@ -49,13 +49,13 @@ def folder() -> Path:
 def _homeless(problem: str) -> Path:
     """Return a folder for a user without a home, and say so once."""
     place = instead_of_home()
-    _say(f"there is no home folder ({problem}): what is trained is kept in {place}; LABKIT_CACHE "
+    _say(f"there is no home folder ({problem}): results are kept in {place}; LABKIT_CACHE "
          "names another folder")  # fmt: skip
     return place / "kept"
 
 
 def shared() -> Path | None:
-    """Return where others have kept things for all to read, if that is said."""
+    """Return the shared cache, which is only read, if LABKIT_CACHE_SHARED names one."""
     chosen = os.environ.get("LABKIT_CACHE_SHARED")
     # Not that of Path, which refuses the home folder of an unknown user.
     return Path(os.path.expanduser(chosen)) / "kept" if chosen else None

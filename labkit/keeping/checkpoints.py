@@ -51,7 +51,7 @@ class Snapshot:
     tensors: dict[str, dict[str, Tensor]]
 
     def copy(self) -> "Snapshot":
-        """The same values in memory of their own, where the tensors are."""
+        """A copy of the values, on the device where the tensors are."""
         tensors = {
             kind: {name: tensor.detach().clone() for name, tensor in own.items()}
             for kind, own in self.tensors.items()

@@ -161,8 +161,8 @@ def check_precision(model: nn.Module, precision: torch.dtype, device: torch.devi
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and weight.requires_grad and weight.itemsize < 4:
             raise ValueError(
-                f"the weight {name} is {weight.dtype}, where most steps are lost to rounding: "
-                "train model.float(); the plan's precision says in what it multiplies"
+                f"the weight {name} is {weight.dtype}, in which rounding swallows most updates: "
+                "train model.float(); the plan's precision sets the format of products"
             )
     emulated = precision == torch.bfloat16 and not has_bfloat16(device)
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())

@@ -1,4 +1,4 @@
-"""What a run is, in words by which two runs can be compared."""
+"""A description of a run, by which two runs can be compared."""
 
 import json
 import math
@@ -59,7 +59,7 @@ def about(
     batches: Batches,
     groups: list[tuple[list[str], float]],
 ) -> dict[str, Any]:
-    """What is trained on what, in words that two runs can be compared by."""
+    """A description of the model, the objective, the batches and the groups of a run."""
     told = {**_described(model), "objective": named(objective), "batches": _first(batches)}
     rates = [f"{factor:g} of {len(names)} weights {_checksum(names)}" for names, factor in groups]
     # A config of the reader's own may hold what JSON does not know, such as a function.
@@ -89,10 +89,10 @@ def _checksum(names: list[str]) -> str:
 
 
 def check_sound(saved: Snapshot, path: Path | None) -> None:
-    """Refuse a state that is as it was written, but that no trainer can have given."""
+    """Refuse a state that is not damaged, but cannot come from a trainer."""
     wrong = next(_unsound(saved), None)
     if wrong is not None:
-        raise ValueError(f"{path} {wrong}: remove it, to go on from the one before it")
+        raise ValueError(f"{path} {wrong}: remove it to continue from the checkpoint before it")
 
 
 def _unsound(saved: Snapshot) -> Iterator[str]:
@@ -161,7 +161,7 @@ def check_same(
         names = sorted({line.split()[0] for line in unlike})
         raise ValueError(
             f"{folder} holds a different run: {'; '.join(unlike)}. Choose another "
-            f"folder, or say resume(folder, changed={names}) if it is meant to go on so"
+            f"folder, or call resume(folder, changed={names}) if this is intended"
         )
     shapes = {name: list(tensor.shape) for name, tensor in saved.tensors["weights"].items()}
     own = {name: list(tensor.shape) for name, tensor in weights.items()}

@@ -133,7 +133,7 @@ def read_text(path: Path, most: int) -> str:
     """Return the text of a UTF-8 file of at most so many bytes; an error names the file."""
     if not path.is_file():
         if path.exists():
-            raise ValueError(f"{path} is no file: give one with text in it")
+            raise ValueError(f"{path} is not a file: give one with text in it")
         raise FileNotFoundError(f"there is no file {path}")
     if path.stat().st_size > most:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes: at most {most:,} are read")

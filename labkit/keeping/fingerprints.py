@@ -33,7 +33,7 @@ def fingerprint(*things: object) -> str:
 
 
 def _parts(thing: Any) -> Iterator[bytes]:
-    """Everything that tells a thing from another of its kind."""
+    """Everything that distinguishes a value from others of its type."""
     if isinstance(thing, NUMBER_OR_TEXT):
         yield f"{type(thing).__name__} {thing!r}".encode()
         return
@@ -111,12 +111,12 @@ def _of_any_module() -> frozenset[str]:
 
 
 def _behaviour(function: FunctionType) -> list[Any]:
-    """What tells a function from another of its name: what it does, and what it holds."""
+    """What distinguishes functions of the same name: their code, defaults and closures."""
     closed = [cell.cell_contents for cell in function.__closure__ or ()]
     return [_code(function.__code__), function.__defaults__, function.__kwdefaults__, closed]
 
 
 def _code(code: CodeType) -> list[Any]:
-    """What a function does, though not where it stands."""
+    """The code of a function, without its location in a file."""
     constants = [_code(one) if isinstance(one, CodeType) else one for one in code.co_consts]
     return [code.co_code, code.co_names, constants]

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Processes:
-    """Which of how many processes this is, and where it computes."""
+    """The rank of this process, the number of processes, and the device of this one."""
 
     kind: str
     rank: int

@@ -38,7 +38,7 @@ class Report:
     vanished: Tensor | None = None
     """float16: the share of gradients that are exactly zero."""
     precision: str = ""
-    """In which numbers matrices were multiplied: float32, bfloat16 or float16."""
+    """The format of matrix products: float32, bfloat16 or float16."""
     operations: float | None = None
     """Operations of the step's matrix products, after `Trainer.measure()`."""
     mfu: float | None = None
@@ -46,7 +46,7 @@ class Report:
 
     @property
     def tokens_per_second(self) -> float:
-        """How much text a second holds."""
+        """Tokens of training text per second."""
         return self.tokens / self.seconds
 
     def __str__(self) -> str:

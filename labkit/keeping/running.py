@@ -52,7 +52,7 @@ class Trains(Protocol):
     processes: Processes
     computing: Computing
     about: dict[str, Any]
-    """What is trained on what, as `labkit.keeping.description` says it."""
+    """The description of the run by `labkit.keeping.description`."""
     step: int
     stopped: bool
     """Whether somebody asked to end the run after this step."""
@@ -90,7 +90,7 @@ class Run:
                 raise
 
     def close(self) -> None:
-        """Let others train in the folder."""
+        """Release the folder for other trainers."""
         if self.lock is not None:
             self.lock.release()
 
@@ -135,12 +135,12 @@ class Run:
             self.stop.leave(message="stopped after the last step")
 
     def say(self, message: str) -> None:
-        """Tell what happens to the run, once for all processes."""
+        """Print a message about the run, once for all processes."""
         if self.processes.first:
             print(f"labkit: {message}", file=sys.stderr, flush=True)
 
     def _say_what_is_done(self) -> None:
-        """Say so where nothing is left to train."""
+        """Print a message if nothing is left to train."""
         done, steps = self.trainer.step, self.plan.steps
         if done == steps:
             self.say(f"all {steps} steps are done")
@@ -184,7 +184,7 @@ class Run:
             ) from problem
 
     def _ours(self, saved: Snapshot) -> Snapshot:
-        """A checkpoint without what means nothing here: of another optimizer, average or text."""
+        """A checkpoint without the state of an optimizer, average or text that has been changed."""
         before = saved.facts["plan"]
         foreign = {
             "optimizer": before["optimizer"] != self.plan.optimizer,

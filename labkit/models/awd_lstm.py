@@ -22,24 +22,24 @@ from labkit.recurrence import (
 
 @dataclass(frozen=True)
 class AWDLSTMConfig:
-    """The sizes of an AWD-LSTM, and what share of what is dropped in training."""
+    """The sizes and dropout rates of an AWD-LSTM."""
 
     vocabulary: int
     width: int = 400
-    """Of the words, and of the last layer, so that the head can use the words' vectors."""
+    """Width of the words' vectors and of the last layer: the head can share the embedding."""
     inner: int = 1150
-    """Of the layers between."""
+    """Width of the layers below the last."""
     layers: int = 3
     dropout: float = 0.4
-    """Of the features that the head sees."""
+    """Dropout on the features that the head sees."""
     hidden_dropout: float = 0.25
-    """Of the features between two layers."""
+    """Dropout on the features between two layers."""
     input_dropout: float = 0.4
-    """Of the features of the words."""
+    """Dropout on the features of the words' vectors."""
     embedding_dropout: float = 0.1
-    """Of the words."""
+    """Dropout of whole words."""
     weight_dropout: float = 0.5
-    """Of the weights from state to state."""
+    """Dropout on the weights from state to state."""
 
 
 class AWDLSTM(Backbone):

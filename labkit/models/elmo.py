@@ -28,12 +28,12 @@ WORD_BEGINS, WORD_ENDS, BLANK, ALPHABET = 258, 259, 260, 261
 
 @dataclass(frozen=True)
 class ELMoConfig:
-    """The sizes of an ELMo; as they stand, those of the release, which also clips: `clip=3.0`."""
+    """The sizes of an ELMo; the defaults are the release's, which also clips: `clip=3.0`."""
 
     vocabulary: int = 0
     """How many words the model can spell by their numbers; 0: it is given characters only."""
     longest: int = 50
-    """Letters of a word that are read, its two marks among them."""
+    """The most letters of a word that are read, including its two marks."""
     letter_width: int = 16
     kernels: tuple[tuple[int, int], ...] = (
         (1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024),
@@ -42,14 +42,14 @@ class ELMoConfig:
     word's vector is looked up by its number, as before ELMo, and an unseen word has none."""
     highways: int = 2
     width: int = 512
-    """Of each direction; the states are twice as wide."""
+    """Width of each direction; the states are twice as wide."""
     inner: int = 4096
     """Cells of each LSTM."""
     layers: int = 2
     dropout: float = 0.1
     clip: float | None = None
-    """Cells and projected states are cut to -clip ... clip, in the release at 3.0. None: never, as
-    torch's kernel does it, which is many times faster."""
+    """Cells and projected states are clipped to -clip ... clip; 3.0 in the release. None: no
+    clipping, so that torch's kernel is used, which is many times faster."""
     both_remember: bool = False
     """Whether the direction from the right goes on from its last state as well, as in the training
     of the release. By default it starts anew: what it read last stands before the text, not after

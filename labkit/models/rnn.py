@@ -55,7 +55,7 @@ class RecurrentConfig:
     cell: str = "lstm"
     """elman, lstm or gru."""
     activation: str = "sigmoid"
-    """Of the Elman network: sigmoid or tanh."""
+    """The activation of the Elman network: sigmoid or tanh."""
     both_ways: bool = False
     """Read from the right as well; the states are then twice as wide."""
     dropout: float = 0.0

@@ -18,13 +18,13 @@ from labkit.masking import causal
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The sizes of an encoder–decoder; as they stand, the paper's base model."""
+    """The sizes of an encoder–decoder; the defaults are those of the paper's base model."""
 
     vocabulary: int
-    """Of both texts, which share their words' vectors (section 3.4)."""
+    """The words of both texts, which share one embedding (section 3.4)."""
     width: int = 512
     layers: int = 6
-    """Of the encoder, and as many of the decoder."""
+    """Layers of the encoder; the decoder has as many."""
     heads: int = 8
     inner: int = 2048
     dropout: float = 0.1

@@ -86,7 +86,7 @@ def recall(memory: Memory | None, fresh: Tensor) -> Memory:
         return Memory((), torch.ones(len(fresh), 0, dtype=torch.bool))
     if len(memory.known) != len(fresh):
         raise ValueError(
-            f"the memory is of {len(memory.known)} rows, the batch has {len(fresh)}: give each "
+            f"the memory has {len(memory.known)} rows, the batch {len(fresh)}: give each "
             "part of a step the memory of the same part of the step before"
         )
     # FSDP moves what it is given to the GPU; which positions are known stays on the CPU.

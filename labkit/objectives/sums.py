@@ -111,8 +111,9 @@ class Both(Several):
             changed = not torch.equal(targets.inputs.tokens, batch.tokens[:, :width])
             if changed or targets.order is not None or inputs.tokens.shape[1] < width:
                 raise ValueError(
-                    f"{type(part).__name__} sees another text than {type(self.parts[0]).__name__}"
-                    ": put the one that hides words first, or give each a forward pass with Sum"
+                    f"{type(part).__name__} sees a different text from "
+                    f"{type(self.parts[0]).__name__}: put the one that hides words first, or give "
+                    "each a forward pass with Sum"
                 )
         return replace(merged(every), causal=any(targets.causal for targets in every))
 

@@ -104,7 +104,7 @@ def find_files(pattern: str | Path) -> list[Path]:
         raise FileNotFoundError(f"no file matches {str(pattern)!r} (from {Path.cwd()})")
     for path in paths:
         if not path.is_file():
-            raise ValueError(f"{path} is no file: give a pattern such as {path}/*.txt")
+            raise ValueError(f"{path} is not a file: give a pattern such as {path}/*.txt")
         if path.stat().st_size == 0:
             raise ValueError(f"{path} is empty: remove it or leave it out of the pattern")
     return paths

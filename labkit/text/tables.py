@@ -66,7 +66,7 @@ def _document(texts: Sequence[str], label: int | None) -> Document:
 def _rows(path: Path, wanted: Sequence[str], header: bool) -> Iterator[list[str]]:
     kinds = {".csv": _separated, ".tsv": _separated, ".jsonl": _objects}
     if path.suffix.lower() not in kinds:
-        raise ValueError(f"{path} is no table: give a {', '.join(kinds)} file")
+        raise ValueError(f"{path} is not a table: give a {', '.join(kinds)} file")
     return kinds[path.suffix.lower()](path, wanted, header)
 
 

@@ -52,7 +52,7 @@ def load_library(path: Path, lowercase: bool | None) -> Library:
     _check_model(path, content)
     # Rows are cut and padded by labkit.
     plain = json.dumps({**content, "truncation": None, "padding": None})
-    library = library_call(f"{path} is no tokenizer", Library.from_str, plain)
+    library = library_call(f"{path} is not a tokenizer", Library.from_str, plain)
     _check_ids(path, library.get_vocab(), 0)
     return library
 

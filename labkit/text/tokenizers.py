@@ -195,7 +195,7 @@ class Tokenizer:
             number = operator.index(token) if hasattr(token, "__index__") else -1
             if not 0 <= number < len(self):
                 raise ValueError(
-                    f"{shown(token)} is no token: the vocabulary has 0 to {len(self) - 1}"
+                    f"{shown(token)} is not a token: the vocabulary has 0 to {len(self) - 1}"
                 )
             numbers.append(number)
         return numbers

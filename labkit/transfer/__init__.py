@@ -1,4 +1,4 @@
-"""From a pre-trained model to a task: another head, and a say in which layers learn."""
+"""From a pre-trained model to a task: another head, and control over which layers learn."""
 
 from labkit.transfer.groups import (
     classifier,

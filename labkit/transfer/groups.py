@@ -1,4 +1,4 @@
-"""From a pre-trained model to a task: another head, and a say in which layers learn, and how fast.
+"""From a pre-trained model to a task: another head, and which layers learn, and how fast.
 
     model = classifier(language_model, labels=2)          # the backbone stays, the head is new
     groups = discriminative(model, factor=2.6)            # Howard and Ruder 2018, section 3.2

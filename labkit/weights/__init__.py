@@ -3,9 +3,9 @@
     model = load("folder")                   what save or save_release wrote
     model = load("gpt2")                     a release on the hub (extra `hub`)
     save(model, "folder")                    our own format: safetensors and JSON, nothing else
-    save_release(model, "folder")            the format of the public releases, bit for bit
-    save_release(model, "folder", tokenizer=tokenizer)    with the tokenizer, for other tools
-    tokenizer = load_tokenizer("folder")     the tokenizer beside the weights
+    save_release(model, "release")           the format of the public releases, bit for bit
+    save_release(model, "shared", tokenizer=tokenizer)    with the tokenizer, for other tools
+    tokenizer = load_tokenizer("shared")     the tokenizer beside the weights
     encoder = load(real_encoder())           a small real BERT (extra `real`)
 
 Nothing is ever unpickled.  A file is compared with the model that it should be, name by name and

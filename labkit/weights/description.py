@@ -1,8 +1,8 @@
 """A model as a table of names and numbers, and the model again from the table.
 
 A backbone is its config: a folder names the class and the fields. Only subclasses of `Backbone`
-that are defined already are built: no file can make labkit import or run anything else. The heads
-say what they were built with by what they are.
+that are defined already are built: no file can make labkit import or run anything else. The
+arguments of a head are read from the module itself.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ WHOLES: dict[str, type[Model]] = {"LanguageModel": LanguageModel, "Classifier": 
 
 
 def families() -> dict[str, type[Backbone]]:
-    """Every class of backbone by its name; those of labkit have their names to themselves."""
+    """Every class of backbone by its name; the names of labkit's own are reserved."""
     for module in pkgutil.iter_modules(models.__path__, "labkit.models."):
         importlib.import_module(module.name)
     every = sorted(_below(Backbone), key=lambda kind: kind.__module__.startswith("labkit."))

@@ -1,8 +1,8 @@
 """A model from a release's config.json and the names of its tensors, and both from a model.
 
-A release can say things that our models do not do, and our models can be what no release can say:
-both are refused by name.  Which heads a release has shows in the tensors that are there.  All names
-stand in `labkit.weights.release_names`.
+A release can have settings that our models do not support, and our models can have settings that
+no release can express: both are refused by name.  The tensors of a release show which heads it has.
+All names are in `labkit.weights.release_names`.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ def read_config(kind: str, values: Mapping[str, Any], where: Any) -> Any:
     for name in ("vocabulary", "width", "layers", "heads"):
         if type(fields.get(name)) is not int or not 0 < fields[name] < 10**7:
             theirs = RELEASES[kind].sizes[name]
-            raise WeightsError(f"{where} gives no sound {theirs}: {fields.get(name)!r}")
+            raise WeightsError(f"{where} gives an invalid {theirs}: {fields.get(name)!r}")
     if kind == "xlnet":
         _check_says(kind, values, where, "d_head", fields["width"] // fields["heads"], None)
     return CONFIGS[kind](**fields)

@@ -39,7 +39,7 @@ def release_contents(folder: Path) -> Contents:
     """What the folder of a release holds."""
     if not (folder / CONFIG).is_file():
         raise WeightsError(
-            f"{folder} holds no model: neither labkit.json nor {CONFIG} is there (a run's "
+            f"{folder} does not hold a model: neither labkit.json nor {CONFIG} is there (a run's "
             "checkpoints are read by Trainer(...).resume(folder), and weights.save then saves the "
             "model)"
         )
@@ -95,7 +95,7 @@ def _shards(folder: Path) -> dict[str, Entry]:
         # No name may lead out of the folder.
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise WeightsError(
-                f"{folder / INDEX} names {name!r}, which is no safetensors file in this folder"
+                f"{folder / INDEX} names {name!r}, which is not a safetensors file in this folder"
             )
         if not (folder / name).is_file():
             raise WeightsError(f"{folder / INDEX} names {name}, which is missing in {folder}")

@@ -19,7 +19,7 @@ from labkit.keeping.files import digest, read_json, replacing, save_tensors, ten
 
 LARGEST_JSON = 50_000_000  # bytes
 LARGEST_WEIGHT = 1e15
-"""No model has larger ones; what a flipped bit makes of a weight mostly is."""
+"""No model has larger weights, but a flipped bit mostly makes a weight larger than this."""
 
 DTYPES = {
     "F64": torch.float64,
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     step: float | None = None
-    """The file holds whole numbers of one byte; each stands for so many times this."""
+    """For a file of int8: the factor by which its numbers are multiplied."""
 
 
 class Contents(NamedTuple):
@@ -80,7 +80,7 @@ def list_tensors(path: Path) -> dict[str, Entry]:
     for mark, what in FOREIGN.items():
         # The length of a header may begin with the same byte, but then the JSON starts at byte 8.
         if start.startswith(mark) and start[8:9] != b"{":
-            raise WeightsError(f"{path} is no safetensors file: it is {what}")
+            raise WeightsError(f"{path} is not a safetensors file: it is {what}")
     with _opened(path) as file:
         return {name: _entry(path, name, file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
 

@@ -41,7 +41,7 @@ class Answers:
     chances: np.ndarray
 
     def rewards(self, truth: str) -> dict[str, np.ndarray]:
-        """What may be wished of an answer: right, polite, brief, nothing said twice."""
+        """Four rewards of each answer: right, polite, brief, and fresh (nothing is said twice)."""
         lines = [" ".join(words) for words in self.texts]
         polite = [any(p in line for p in POLITE) - any(r in line for r in RUDE) for line in lines]
         long = [[word for word in words if len(word) > 4] for words in self.texts]

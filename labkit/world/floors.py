@@ -3,7 +3,7 @@
     next         p(word | all before)                           GPT, AWD-LSTM
     previous     p(word | all after)                            the other half of ELMo
     both         the two together                               ELMo
-    cloze        p(word | all other words), one word hidden     what both sides tell
+    cloze        p(word | all other words), one word hidden     one blank
     masked       p(hidden word | seen words), one by one        BERT
     permutation  p(hidden words | seen words), in any order     XLNet
 
@@ -112,7 +112,7 @@ def _possible(losses: list[np.ndarray]) -> Floor:
     for number, loss in enumerate(losses):
         if not np.isfinite(loss).all():
             raise ValueError(
-                f"document {number} is none of this language, so it has no floor: leave it out, "
+                f"document {number} is not of this language, so it has no floor: leave it out, "
                 "or check its sentences with is_sentence"
             )
     return mean_of(losses)

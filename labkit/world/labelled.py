@@ -253,7 +253,7 @@ def next_odds(language: Language, pairs: Pairs) -> np.ndarray:
     second = language.log_totals([Symbols(language.numbers(b)) for _, b in pairs], "second")
     alone = np.array(first) + np.array(second)
     if not (alone > -np.inf).all() or any(language.numbers(b)[-1] != stop for _, b in pairs):
-        raise ValueError("a sentence of a pair is none of this language: check with is_sentence")
+        raise ValueError("a sentence of a pair is not of this language: check with is_sentence")
     return np.array(together) - alone
 
 

@@ -89,7 +89,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 
     Between two betas the frontier is found by bisection on 1 / beta.
     """
-    require(nats >= 0, f"{nats} nats: no divergence is below 0")
+    require(nats >= 0, f"the divergence is {nats} nats: give at least 0")
     _check_complete(p)
     top = reward[p > 0].max()
     most = -np.log(p[reward == top].sum())
@@ -153,7 +153,7 @@ def win_rate(
         wins += float(mine @ (np.cumsum(theirs) - theirs / 2))
         compared += float(mine.sum() * theirs.sum())
     if not compared:
-        raise ValueError("no answer of one policy is alike to one of the other: give no `alike`")
+        raise ValueError("no answers of the two policies are alike: leave `alike` out")
     return wins / compared
 
 

@@ -37,7 +37,7 @@ QUESTIONS = {
     "models": Question(
         "Is a training step faster than the reference's?",
         "`transformers` on PyTorch, the same sizes and weights; above 1, ours is faster. The means "
-        "are over all sizes, which stand below.",
+        "are over all sizes, which are listed below.",
         r"\| 256 \| 8,000|^(Geometric|ratio: )",
     ),
     "trainer": Question(
@@ -49,7 +49,7 @@ QUESTIONS = {
     "minute": Question(
         "What is learned in a minute?",
         "Nats above the lowest possible loss; the peer is nanoGPT's recipe with the best "
-        "of three rates. The runs of equal seconds stand below.",
+        "of three rates. The runs of equal seconds are listed below.",
         r"^(language|village): |^gap of|^\| labkit \|| \| operations \|",
     ),
     "sampling": Question(
@@ -129,7 +129,7 @@ def composed(found: Mapping[str, Printed]) -> str:
         "Written by `python -m labkit bench --page`; `bench --page NAME` measures one again, and",
         "`bench NAME` only prints it. The two sides of a ratio take turns on the same machine.",
         "Times are medians, and so are ratios that were taken in each turn. The *floor* is the",
-        "lowest possible loss. When and where: in the sections that unfold below.",
+        "lowest possible loss. Dates and machines are in the sections that unfold below.",
         "",
         *dict.fromkeys(f"* {where.partition(': ')[2]}" for where in machines),
         "",
