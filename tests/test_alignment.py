@@ -563,6 +563,24 @@ def test_what_would_go_wrong_silently_is_refused(model: Any, reference: Any) -> 
         Reinforce(group=2).targets(pair, Chance(0, 0, pair.rows))
 
 
+@pytest.mark.parametrize("memory", [0, 3, 4, 5, 9])
+def test_what_writes_an_answer_sees_as_much_as_what_scores_it(memory: int) -> None:
+    """Three tokens after three: the sixth is not read, and the fifth sees the four before it."""
+    torch.manual_seed(0)
+    sizes = TransformerXLConfig(len(WORDS), 8, 1, 1, 4, memory, dropout=0.0)
+    model = LanguageModel(backbone := TransformerXL(sizes), NextWord(backbone.token))
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.4)
+    if 0 < memory < 4:
+        with pytest.raises(ValueError, match=r"6 tokens and the model remembers 3.* memory=4"):
+            rollouts(model, tiny(1))
+        return
+    made, how = rollouts(model, alignment.reference_of(model)), replace(HOW, stop=())
+    for texts, prompt in zip(sample(model, made.prompts, how), made.prompts, strict=True):
+        scored = answer_log_probs(model, answer_rows([prompt], [texts[0].tokens])).sum()
+        assert texts[0].log_probability == pytest.approx(scored.item(), abs=1e-5)
+
+
 def test_it_shows_when_nothing_is_learned(model: Any, reference: Any) -> None:
     batch = rollout(model, reference, [0, 0, 5, 9, 3, 12])
     targets = Reinforce(group=2).targets(batch, Chance(0, 0, batch.rows))

@@ -78,6 +78,17 @@ def test_the_words_of_the_course_have_their_chances(direction: str) -> None:
         np.testing.assert_allclose(np.log(said), log[1:], rtol=1e-9, atol=1e-9)
 
 
+def test_a_group_without_states_may_have_any_chance() -> None:
+    """Three words come alike for a long time, and what has no memory of them cannot overflow."""
+    text = "documents\n    k 1 begins with t\ntopic t\n    leads to t 9, end 1\n"
+    text += "stage s\n    {h} .\nwords h urn 2\n    x, y, z\n"
+    world, words = world_from_text({"long.txt": text}), ["x", ".", "y", ".", "z", "."] * 1000
+    with np.errstate(over="raise"):
+        chances = world.next_word(words)
+    alike = [chances[world.machine.number[word]] for word in "xyz"]
+    assert alike == pytest.approx([0.3] * 3, abs=1e-12)
+
+
 def test_unlikely_words_can_be_left_out() -> None:
     world = load_world()
     text = world.numbers(world.sample(documents=1, seed=3)[0])[:20]

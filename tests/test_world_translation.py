@@ -238,7 +238,7 @@ MISTAKES = [
     ("big = grand", "big = grand /", 8, "expected a word behind"),
     ("big = grand", "big = 1", 8, "expected a word behind"),
     ("big = grand", "big = grand .5", 8, "do not add up to 1"),
-    ("big = grand", "big = grand -0.5", 8, "more than 0 and at most 1"),
+    ("big = grand", "big = grand -0.5", 8, "at least 0.000001 and at most 1"),
     ("words verb verb", "words none noun\nwords verb verb", 9, "is empty: write its words"),
     ("0.25,", "0.35,", 6, "do not add up to 1"),
     ("kas f 0.25", "kas f 1.25", 6, "at most 1"),

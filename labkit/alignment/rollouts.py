@@ -91,6 +91,19 @@ def check_no_dropout(model: nn.Module) -> None:
                 )
 
 
+def check_remembers(model: Any, prompts: Sequence[Tokens], length: int) -> None:
+    """Refuse a memory that is shorter than a text: what wrote it would have seen less of it."""
+    longest = max(map(len, prompts)) + length
+    memory = model.backbone.memory_length if model.backbone.remembers else None
+    # A model of no memory reads the whole text at each word. The last word is not read.
+    if memory and memory < longest - 2:
+        raise ValueError(
+            f"a text may have {longest} tokens and the model remembers {memory}, so it would write "
+            "answers with less in sight than it is scored with: give shorter prompts or answers, "
+            f"or a model with memory={longest - 2}"
+        )
+
+
 def rewards_of(reward: Reward, prompts: Sequence[Tokens], answers: Sequence[Tokens]) -> Tensor:
     """The reward of each answer; refuse anything but a finite number for each."""
     given = reward(prompts, answers)
@@ -137,6 +150,7 @@ class Rollouts:
             check_whole(name, getattr(self, name), least=1)
         if not len(self.prompts):
             raise ValueError("there are no prompts: give at least one")
+        check_remembers(self.model, self.prompts, self.settings.length)
         if self.epochs > 1:
             self.model.behaviour = None
             self.model.behaviour = reference_of(self.model)

@@ -117,7 +117,9 @@ def weigh(machine: Machine, remembered: np.ndarray, found: Posterior) -> Posteri
     groups = machine.group[found.states]
     best = remembered.max(axis=1)[np.unique(groups)].max(initial=-np.inf)
     top = float(best) if np.isfinite(best) else 0.0
-    weights = found.weights * np.exp(remembered - top)[groups] * machine.prior
+    # A group that no state is in may have any chance.
+    chance = np.exp(np.minimum(remembered - top, 0.0))
+    weights = found.weights * chance[groups] * machine.prior
     return found._replace(weights=weights, log_scale=found.log_scale + top)
 
 

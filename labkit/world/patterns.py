@@ -54,17 +54,21 @@ _WHOLE = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]", re.ASCII)
 # ── numbers, words ───────────────────────────────────────────────────────────────────────────────
 
 
+# Sums of much larger weights overflow; beside much smaller ones, a topic that leads to itself seems
+# never to end, because of rounding.
+LEAST, MOST = 1e-6, 1e6
+
+
 def read_number(
-    text: str, location: Location, what: str, most: float = math.inf, zero: bool = False
+    text: str, location: Location, what: str, most: float = MOST, zero: bool = False
 ) -> float:
-    """Read a finite number that is not negative, or say what is wrong with it."""
+    """Read a number that sums can be made of, or say what is wrong with it."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (0 <= value <= most if zero else 0 < value <= most) or value == math.inf:
-        limits = "not negative" if zero else "more than 0"
-        limits += f" and at most {most:g}" if most < math.inf else ""
+    if not (LEAST <= value <= most or (zero and value == 0)):
+        limits = f"{'0, or ' if zero else ''}at least {LEAST:.6f} and at most {most:.7g}"
         raise WorldError(location, f'{what} must be a number, {limits}, not "{text}"')
     return value
 
