@@ -127,6 +127,7 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run", "--", "00", "--list"], "unrecognized arguments: --list (all of them"),
         (["copy", ""], "'' is no folder: give one, such as . for this one"),
         (["grade", ""], "'' is no folder: give one, such as . for this one"),
+        (["speedrun", ""], "'' is no folder: give one, such as . for this one"),
         (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
         (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
