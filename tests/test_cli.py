@@ -572,6 +572,15 @@ def test_nobody_listens_to_what_is_said_to_a_kernel(tmp_path: Path) -> None:
     assert execute(notebook, tmp_path / "out.ipynb", {}, timeout=60).error is None
 
 
+def test_a_kernel_that_is_ended_says_nothing_on_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = "get_ipython().kernel.log.error('KeyboardInterrupt caught in kernel.')"
+    notebook = small_notebook(tmp_path, said)
+    assert execute(notebook, tmp_path / "out.ipynb", {}, timeout=60).error is None
+    assert capfd.readouterr().err == ""
+
+
 def test_results_are_found_from_an_index_and_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
