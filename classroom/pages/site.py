@@ -25,6 +25,7 @@ from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless, harmless_page
 from classroom.pages.live import parts
+from labkit.checks import clipped
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 
@@ -98,6 +99,11 @@ def build(
             html, _ = export.from_notebook_node(book, resources)
         except InvalidNotebook as problem:
             raise ValueError(f"{path}: {problem}: attach the picture to its cell again") from None
+        except nbformat.ValidationError as problem:
+            said = clipped(problem.message, 100)
+            raise ValueError(
+                f"{path} is no valid notebook: {said}: run its cells again and save it"
+            ) from None
         html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
         write_text(out / pages[place].file, html)  # never half of a page
