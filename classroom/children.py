@@ -170,9 +170,13 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def inherit(settings: Mapping[str, str]) -> None:
-    """Have these variables in the environment of this process, and no others."""
+    """Have these variables in the environment of this child, and no others."""
     os.environ.clear()
     os.environ.update(settings)
+    from tqdm import tqdm
+
+    # It would make a semaphore for all processes, which is left behind by one that is killed.
+    tqdm.set_lock(threading.RLock())
 
 
 def cancel(futures: Iterable[Future[Any]], end: Callable[[], None]) -> None:

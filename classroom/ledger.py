@@ -36,8 +36,8 @@ from labkit.keeping.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 OUTDATED = "measured on an earlier version of its texts or models: measure it again"
-# What bounds.toml says of every claim.
-BOUNDS = ("says", "where", "notebook", "unit", "seeds", "contrasts")
+# What bounds.toml says of every claim, and of which type.
+BOUNDS = {"says": str, "where": str, "notebook": str, "unit": str, "seeds": int, "contrasts": list}
 # What has no say in what an experiment gives.
 NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
@@ -111,12 +111,13 @@ def bounds() -> dict[str, dict[str, Any]]:
         raise ValueError(f"{path} is not TOML: {error}") from None
     for id, about in known.items():
         try:
-            lacking = [key for key in BOUNDS if key not in about]
+            lacking = [f"{key} ({kind.__name__})" for key, kind in BOUNDS.items()
+                       if not about.get(key) or not isinstance(about[key], kind)]  # fmt: skip
             if lacking:
                 raise TypeError(f"it lacks {', '.join(lacking)}")
             for contrast in about["contrasts"]:
-                Contrast(**contrast)
-        except TypeError as error:
+                sum(Contrast(**contrast).weights.values())  # all of them are numbers
+        except (TypeError, AttributeError) as error:
             raise ValueError(f"{path}: {id} is not described as a claim is: {error}") from None
     return known
 

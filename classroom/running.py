@@ -113,7 +113,7 @@ def _run_cells(
             execute_notebook(
                 literal(notebook), literal(output), parameters=parameters, kernel_name="python3",
                 engine_name=_engine(), start_timeout=START, execution_timeout=timeout,
-                progress_bar=progress, config=encrypted(), language="python",
+                progress_bar=progress, config=kernel_settings(), language="python",
             )  # fmt: skip
             return
         except RuntimeError as found:
@@ -225,11 +225,18 @@ def is_json(path: Path) -> bool:
     return True
 
 
-def encrypted() -> "Config":
-    """Settings with which messages to kernels are encrypted: others on the machine may listen."""
+def kernel_settings() -> "Config":
+    """Settings of kernels: messages to them are encrypted, since others may listen.
+
+    Jupyter interrupts a kernel before it ends it, and one that has just run its last cell would say
+    on the terminal that it was interrupted.
+    """
     from traitlets.config import Config
 
-    return Config(KernelManager={"transport_encryption": "auto"})
+    return Config(
+        KernelManager={"transport_encryption": "auto"},
+        NotebookClient={"extra_arguments": ["--log-level=CRITICAL"]},
+    )
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run", "--", "00", "--list"], "unrecognized arguments: --list (all of them"),
         (["copy", ""], "'' is no folder: give one, such as . for this one"),
         (["grade", ""], "'' is no folder: give one, such as . for this one"),
+        (["speedrun", ""], "'' is no folder: give one, such as . for this one"),
         (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
         (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
@@ -569,6 +570,15 @@ def test_nobody_listens_to_what_is_said_to_a_kernel(tmp_path: Path) -> None:
     )
     notebook = small_notebook(tmp_path, asked)
     assert execute(notebook, tmp_path / "out.ipynb", {}, timeout=60).error is None
+
+
+def test_a_kernel_that_is_ended_says_nothing_on_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = "get_ipython().kernel.log.error('KeyboardInterrupt caught in kernel.')"
+    notebook = small_notebook(tmp_path, said)
+    assert execute(notebook, tmp_path / "out.ipynb", {}, timeout=60).error is None
+    assert capfd.readouterr().err == ""
 
 
 def test_results_are_found_from_an_index_and_in_the_table(

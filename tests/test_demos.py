@@ -687,6 +687,26 @@ def test_what_is_stored_shows_its_drawing_where_no_svg_is_allowed(text: str) -> 
         assert "".join(root.itertext()).split() == "".join(Page(drawing).words).split()
 
 
+@pytest.mark.parametrize("given", ["a text", None, [1]])
+def test_what_is_drawn_must_be_a_view(given: object) -> None:
+    with pytest.raises(TypeError, match=rf"draw returned {re.escape(repr(given))}: return a View"):
+        base.Demo("own", lambda: given, {})  # type: ignore[arg-type, return-value]
+
+
+def test_a_fault_of_a_drawing_stands_in_its_place() -> None:
+    def draw(rate: float) -> View:
+        return View.of("own", Problem(f"{1 / rate:.2f} steps"))
+
+    demo = base.Demo("own", draw, {"rate": base.slider("rate", 1, 0, 2, 0.5)})
+    assert "1.00 steps" in demo.picture.value
+    with pytest.raises(ZeroDivisionError):  # for the log of Jupyter
+        demo.controls["rate"].value = 0.0
+    assert "ZeroDivisionError: " in demo.picture.value
+    assert "1.00 steps" not in demo.picture.value
+    demo.controls["rate"].value = 0.5
+    assert "2.00 steps" in demo.picture.value
+
+
 def test_moving_a_control_draws_what_the_pure_function_says(tokenizer: Tokenizer) -> None:
     demo = masking_demo(text=TEXT, tokenizer=tokenizer, texts=OTHERS)
     follows(demo)

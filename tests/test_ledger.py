@@ -597,7 +597,9 @@ def test_a_damaged_file_of_the_ledger_is_named_in_one_line(
     [
         ("bounds.toml", "six-n-d", "six", ["--profile", "smoke"], "has no claim 'six-n-d'"),
         ("bounds.toml", 'unit = "', 'unix = "', ["--kept"], "not described .* it lacks unit"),
+        ("bounds.toml", "seeds = 8", 'seeds = "8"', ["--store"], r"it lacks seeds \(int\)"),
         ("bounds.toml", "above = ", "abov = ", ["--kept"], "not described .* argument 'abov'"),
+        ("bounds.toml", '" = 1,', '" = "1",', ["--kept"], "is not described as a claim is"),
         ("bounds.toml", "[four-quadrants]", "x = 3\n[four-quadrants]", ["--kept"], ": x is not"),
         ("runs.json", '"seconds": ', '"seconds": "many", "s": ', ["--cost"], "albert are 'many'"),
         ("runs.json", '"seconds": ', '"seconds": -', ["--cost"], r"albert are -\d+:"),
@@ -633,6 +635,23 @@ def test_a_ledger_that_cannot_be_written_is_found_before_measuring(
     assert "cannot be written: leave --store and --expect out" in capsys.readouterr().err
 
 
+def test_what_a_claim_of_ones_own_lacks_is_found_before_measuring(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("classroom.cli.claims.measure_all", lambda *_: pytest.fail("it measures"))
+    bounds = copied / "bounds.toml"
+    text = bounds.read_text(encoding="utf-8").partition("[restart]")[2].partition("\n[posterior")[0]
+    with bounds.open("a", encoding="utf-8") as file:
+        file.write("\n[own]" + text.replace("[restart.", "[own.").replace('"village"', '"nowhere"'))
+    for words, said in (["own"], "own has no experiment"), (["own", "--store"], "no data/nowhere"):
+        with pytest.raises(SystemExit) as left:
+            main(["claims", *words])
+        assert left.value.code
+        written = capsys.readouterr().err
+        assert said in written
+        assert written.count("\n") == 1
+
+
 def test_a_damaged_row_does_not_hide_the_others(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -658,6 +677,12 @@ def test_another_seed_lies_within_four_deviations_and_two_hundredths() -> None:
     low, high = ledger.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     room = 4 * 2.5**0.5 + 0.02 * 3
     assert (low, high) == (float(f"{3 - room:.3g}"), float(f"{3 + room:.3g}"))
+
+
+def test_a_process_that_is_killed_leaves_no_semaphore_behind() -> None:
+    with processes(1) as pool:
+        lock = pool.submit(eval, "type(__import__('tqdm').tqdm.get_lock()).__module__")
+        assert lock.result() == "_thread"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

@@ -228,6 +228,18 @@ def test_a_picture_that_is_not_attached_is_named(tmp_path: Path, capsys: Any) ->
     assert f"{path}: missing attachment: lost.png" in capsys.readouterr().err
 
 
+def test_a_cell_without_outputs_is_named(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "01_x.ipynb"
+    cell = {"cell_type": "code", "metadata": {}, "source": "1"}
+    content = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+    path.write_text(json.dumps(content))
+    with pytest.raises(SystemExit):
+        main(["site", str(path), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{path} is no valid notebook: 'outputs' is a required property: run" in said
+
+
 def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:
     code = nbformat.v4.new_code_cell("### BEGIN SOLUTION\nanswer = 41 + 1\n### END SOLUTION\n")
     note = nbformat.v4.new_markdown_cell("Text.<!-- notes: they ask why -->")

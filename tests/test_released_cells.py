@@ -12,6 +12,7 @@ from classroom.claims import village
 from labkit import sampling
 from labkit.sampling import Sampling
 from labkit.text.tokenizers import Tokenizer
+from labkit.weights import WeightsError
 
 TEXT = ["Washington is the capital of the US.", "The most beautiful place in Austria is here."]
 
@@ -51,5 +52,14 @@ def test_the_real_bert_fills_in_where_it_is(
     tokenizer.save(tmp_path / "tokenizer.json")
     ask("08", "real_bert, real_pieces", released=str(tmp_path), village=village)
     assert "Washington is the [MASK] of the US." in capsys.readouterr().out
-    ask("08", "real_bert, real_pieces", released=str(tmp_path / "none"), village=village)
-    assert capsys.readouterr().out.startswith("the real BERT: there is no folder")
+    ask("08", "real_bert, real_pieces", released="", village=village)
+    said = 'the real BERT: not asked: set released = "bert-base-uncased"\n'
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("notebook", ["06", "08"])
+def test_a_release_that_cannot_be_had_fails_the_run_that_asked_for_it(
+    notebook: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WeightsError, match="there is no folder"):
+        ask(notebook, ", real_pieces = ", released=str(tmp_path / "none"))

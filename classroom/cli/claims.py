@@ -86,14 +86,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     first = (100 if args.store else 0) if args.seed is None else args.seed
     refuse_to_keep(args, min(counts.values()))
     folder = _folder() if args.store or args.expect else None
-    with _damage_in_one_line():  # before hours of measuring, not after them
-        ledger.expected("", args.profile)
-        if folder:
-            ledger.records(folder)
-        from classroom.claims import claims  # takes seconds, and reads the bounds
-
-        known = claims()
-    chosen = {name: known[name] for name in args.names or known}
+    chosen = with_experiments(args.names, folder)
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
     # Kept one by one: whoever stops the command keeps what is finished.
@@ -113,6 +106,26 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     if missing:
         print(f"not measured, since a run failed: {', '.join(sorted(missing))}")
     return 1 if missing else 0
+
+
+def with_experiments(names: Sequence[str], folder: Path | None) -> dict[str, Any]:
+    """Return the claims, or leave where what they need is not there: before hours of measuring."""
+    from classroom import ledger
+
+    with _damage_in_one_line():
+        ledger.expected("", "")
+        if folder:
+            ledger.records(folder)
+            for name in names or ledger.bounds():
+                ledger.digest_of_texts(name)
+        from classroom.claims import claims  # takes seconds, and reads the bounds
+
+        known = claims()
+    for name in names:
+        if name not in known:
+            fail(f"labkit claims: {name} has no experiment: write one in a module of "
+                 "classroom/claims, and list it in CLAIMS there")  # fmt: skip
+    return {name: known[name] for name in names or known}
 
 
 def refuse_to_keep(args: argparse.Namespace, fewest: int) -> None:

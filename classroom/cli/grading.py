@@ -8,7 +8,7 @@ from pathlib import Path
 
 from classroom import grading, handed_in, marks
 from classroom.cli.notebooks import every_notebook
-from classroom.cli.parser import Parser, fail, folder, positive, say
+from classroom.cli.parser import Parser, fail, file_or_folder, folder, positive, say
 from classroom.exercises import asked
 from classroom.sandbox import MB, Limits
 from labkit.checks import counted
@@ -79,7 +79,8 @@ def named_few(names: Sequence[str]) -> str:
 
 def speedrun(parser: Parser, words: Sequence[str]) -> int:
     """Train what a file defines, or each file of a folder, for a minute, and show the board."""
-    parser.add_argument("path", type=Path, help="my_model.py with train(...), or a folder of files")
+    parser.add_argument("path", type=file_or_folder,
+                        help="my_model.py with train(...), or a folder of files")  # fmt: skip
     parser.add_argument("--seconds", type=positive, default=60, help="to train [60]")
     parser.add_argument("--language", choices=("village", "language"), default="village",
                         help="which language [village]")  # fmt: skip

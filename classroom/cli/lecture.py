@@ -83,9 +83,9 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     from voila.exporter import VoilaMarkdownRenderer
 
     from classroom.pages.formulas import with_mathml
-    from classroom.running import encrypted
+    from classroom.running import kernel_settings
 
-    config = encrypted()
+    config = kernel_settings()
     config.Voila = Config(
         ip=ip, port=port, port_retries=0, token=token, open_browser=False,
         log_level=logging.WARNING,

@@ -30,7 +30,7 @@ from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import Run, encrypted, ending_at_once, execute
+from classroom.running import Run, ending_at_once, execute, kernel_settings
 from labkit.checks import counted, in_a_line
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
@@ -189,7 +189,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
             notebook = nbformat.read(path, as_version=4)
             folder = {"metadata": {"path": str(path.parent)}}
             client = NotebookClient(
-                notebook, timeout=TIMEOUT["laptop"], resources=folder, config=encrypted()
+                notebook, timeout=TIMEOUT["laptop"], resources=folder, config=kernel_settings()
             )
             try:
                 execute_cells(client)

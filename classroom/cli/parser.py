@@ -81,10 +81,16 @@ def above_zero(word: str, most: float = 1e30, wanted: str = "") -> float:
 
 def folder(word: str) -> Path:
     """Return the path of a folder, which need not exist, for an argument of that type."""
-    if not word:  # it would be the folder that the command is called in
-        raise argparse.ArgumentTypeError("'' is no folder: give one, such as . for this one")
+    file_or_folder(word)
     if os.path.exists(word) and not os.path.isdir(word):
         raise argparse.ArgumentTypeError(f"{word} is a file: give a folder")
+    return Path(word)
+
+
+def file_or_folder(word: str) -> Path:
+    """Return a path, for an argument of that type."""
+    if not word:  # it would be the folder that the command is called in
+        raise argparse.ArgumentTypeError("'' is no folder: give one, such as . for this one")
     return Path(word)
 
 

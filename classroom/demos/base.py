@@ -14,6 +14,7 @@ from IPython.display import display
 from classroom.demos.pieces import Problem
 from classroom.demos.rendering import View, as_images, clean, short
 from classroom.recording import Options, metadata, written_states
+from labkit.checks import shown
 
 MOST_WORDS = 48
 """How many words can be clicked: a row of buttons for more would fill the screen."""
@@ -117,10 +118,20 @@ class Demo(widgets.VBox):
         """Draw what the state says; a state that is not allowed says so in its place."""
         self.drawn = self.values
         try:
-            self.shown = self.draw(**self.drawn)
+            view = self.draw(**self.drawn)
+            if not isinstance(view, View):
+                raise TypeError(f"draw returned {shown(view)}: return a View, as View.of makes it")
+            self._show(view)
         except ValueError as error:
-            self.shown = View.of(self.name, Problem(str(error)))
-        self.picture.value = self.shown.html
+            self._show(View.of(self.name, Problem(str(error))))
+        except Exception as error:  # where a control was moved, Jupyter would only log it
+            self._show(View.of(self.name, Problem(f"{type(error).__name__}: {error}")))
+            raise
+
+    def _show(self, view: View) -> None:
+        """Show a view in the place of the one before."""
+        self.shown = view
+        self.picture.value = view.html
         if self.act is not None:
             self._offer()
 

@@ -25,6 +25,7 @@ from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless, harmless_page
 from classroom.pages.live import parts
+from labkit.checks import clipped
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 
@@ -76,7 +77,6 @@ def build(
     """
     light_jsonschema()
     import nbformat
-    from nbconvert.filters.markdown_mistune import InvalidNotebook
 
     books = [nbformat.read(path, as_version=4) for path in notebooks]
     for book in books:
@@ -87,21 +87,33 @@ def build(
         books = [nbformat.from_dict(students_version(book)) for book in books]
     pages = [described(path, book) for path, book in zip(notebooks, books, strict=True)]
     out.mkdir(parents=True, exist_ok=True)
-    export = exporter()
     for place, (path, book) in enumerate(zip(notebooks, books, strict=True)):
         resources = {
             "metadata": {"name": pages[place].title, "path": str(path.parent)},
             "course_links": links(pages, place),
         }
         scripts = scripts_for(book)
-        try:
-            html, _ = export.from_notebook_node(book, resources)
-        except InvalidNotebook as problem:
-            raise ValueError(f"{path}: {problem}: attach the picture to its cell again") from None
+        html = exported(book, resources, path)
         html = connected(reachable(harmless_page(html)), path, notebooks, out, students=students)
         html = with_demos(with_contents(html), scripts)
         write_text(out / pages[place].file, html)  # never half of a page
     return pages
+
+
+def exported(book: Any, resources: dict[str, Any], path: Path) -> str:
+    """The page as nbconvert makes it; `ValueError` where the notebook is damaged."""
+    import nbformat
+    from nbconvert.filters.markdown_mistune import InvalidNotebook
+
+    try:
+        return str(exporter().from_notebook_node(book, resources)[0])
+    except InvalidNotebook as problem:
+        raise ValueError(f"{path}: {problem}: attach the picture to its cell again") from None
+    except nbformat.ValidationError as problem:
+        said = clipped(problem.message, 100)
+        raise ValueError(
+            f"{path} is no valid notebook: {said}: run its cells again and save it"
+        ) from None
 
 
 def reachable(html: str) -> str:

@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 
 from classroom.children import held_by
 from classroom.cli.notebooks import find
-from classroom.running import encrypted
+from classroom.running import kernel_settings
 from labkit.keeping.processor import cores
 
 BOUND = 350  # MB for each further kernel of notebook 08
@@ -35,7 +35,10 @@ def started(path: Path, profile: str) -> NotebookClient:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source += f'\nprofile = "{profile}"'
     return NotebookClient(
-        book, timeout=3600, resources={"metadata": {"path": str(path.parent)}}, config=encrypted()
+        book,
+        timeout=3600,
+        resources={"metadata": {"path": str(path.parent)}},
+        config=kernel_settings(),
     )
 
 
