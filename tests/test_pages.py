@@ -237,7 +237,7 @@ def test_a_cell_without_outputs_is_named(tmp_path: Path, capsys: Any) -> None:
         main(["site", str(path), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert f"{path} is no valid notebook: 'outputs' is a required property: run" in said
+    assert f"{path} is not a valid notebook: 'outputs' is a required property: run" in said
 
 
 def test_a_linked_notebook_travels_to_students_without_its_solutions(tmp_path: Path) -> None:

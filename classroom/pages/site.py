@@ -112,7 +112,7 @@ def exported(book: Any, resources: dict[str, Any], path: Path) -> str:
     except nbformat.ValidationError as problem:
         said = clipped(problem.message, 100)
         raise ValueError(
-            f"{path} is no valid notebook: {said}: run its cells again and save it"
+            f"{path} is not a valid notebook: {said}: run its cells again and save it"
         ) from None
 
 
