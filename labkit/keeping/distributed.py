@@ -84,7 +84,7 @@ class Replicated(Single):
         """Made anew when other weights learn than before."""
         learning = [parameter.requires_grad for parameter in self.loss.parameters()]
         if self._ddp is None or learning != self._learning:
-            # A pooler or a head that nobody asks, or whose term has the weight 0, gets no gradient.
+            # A pooler or a head that is not used, or whose term has the weight 0, gets no gradient.
             # Which these are depends on the objective, so torch may warn that there are none.
             self._ddp = DistributedDataParallel(self.loss, find_unused_parameters=True)
             self._learning = learning

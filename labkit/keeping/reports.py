@@ -1,4 +1,4 @@
-"""What a step of training found, and how well a model predicts, as lines to print."""
+"""The reports of a training step and of an evaluation, as lines to print."""
 
 import math
 import time

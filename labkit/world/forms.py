@@ -61,7 +61,7 @@ def progressive(word: str, irregular: list[str]) -> str:
 
 
 def base(word: str, irregular: list[str]) -> str:
-    """The word as it stands."""
+    """The word unchanged."""
     return word
 
 
