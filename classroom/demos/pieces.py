@@ -85,7 +85,7 @@ class Problem(Piece):
 
 @dataclass(frozen=True)
 class Chips(Piece):
-    """A text, token by token; `act` says what a click on one of them does."""
+    """A text, token by token; `act` names what a click on one of them does."""
 
     kind = "chips"
     chips: tuple[Chip, ...]

@@ -22,7 +22,7 @@ REPLAYED = 40
 
 
 class Point(NamedTuple):
-    """What is drawn of a report."""
+    """The part of a report that is drawn."""
 
     step: int
     loss: float

@@ -67,7 +67,7 @@ def about(
 
 
 def _first(batches: Batches) -> str:
-    """The first batch of each stage, or what batches that depend on the model say they are."""
+    """The first batch of each stage; batches that depend on the model describe themselves."""
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
     if hasattr(batches, "described"):

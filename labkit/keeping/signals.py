@@ -57,7 +57,7 @@ class Stop:
         return self.asked is not None and not self.at_once
 
     def handler_before(self, number: int) -> Any:
-        """What handled the signal before this run, and before those that have ended by now."""
+        """The handler of the signal before this run, and before runs that have ended since."""
         handler = self.before[number]
         earlier = getattr(handler, "__self__", None)
         if isinstance(earlier, Stop) and earlier.over:

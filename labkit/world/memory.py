@@ -32,7 +32,7 @@ class Family:
 
 
 class Memories:
-    """What documents of every group of topics remember; those of group 0 remember nothing."""
+    """The memory of the documents of each group of topics; those of group 0 remember nothing."""
 
     def __init__(
         self,

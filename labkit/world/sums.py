@@ -56,7 +56,7 @@ def _shown(rows: list[Symbols], t: int) -> Shown:
 
 
 class ForwardStep(NamedTuple):
-    """What is alive at one position: of which row, in which state and classes, with what weight.
+    """The states alive at one position, with their rows, classes and weights.
 
     `source`, `target` and `weight` are the arcs by which the states were entered: from number
     `source` of the step before to number `target` of this one.
@@ -107,7 +107,7 @@ def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
 
 
 class _Said(NamedTuple):
-    """What is left of some states when a word is shown; `source` is where each stood before."""
+    """The states that remain when a word is shown; `source` is the earlier number of each."""
 
     source: np.ndarray
     states: np.ndarray

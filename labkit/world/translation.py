@@ -63,7 +63,7 @@ class Derivation(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What a piece of the target may say: words, their chance, and the source words behind them."""
+    """An option of a piece of the target: words, their chance, and the source words behind them."""
 
     words: Words
     chance: float
@@ -357,7 +357,7 @@ def _fitting(
 
 
 def _forward(pieces: list[list[Option]], target: Words) -> list[dict[int, float]]:
-    """The chance to have said the first n target words after each piece."""
+    """The chance of the first n target words after each piece."""
     steps: list[dict[int, float]] = [{0: 1.0}]
     for piece in pieces:
         now: dict[int, float] = defaultdict(float)
