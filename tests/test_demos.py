@@ -1347,7 +1347,7 @@ def test_long_and_broken_runs_can_be_drawn() -> None:
     found = harmless(training_view(points, 0.0))
     [line] = found.having("data-points")
     assert int(line["data-points"] or 0) <= 302
-    assert "1 of 10000 losses are no numbers" in training_view(points).text
+    assert "1 of 10000 losses are not finite" in training_view(points).text
     harmless(training_view([Point(1, float("inf"), 1e-3, 1.0)], 1.0))
     harmless(training_view([]))
     harmless(training_view(points[:1]))

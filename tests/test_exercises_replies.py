@@ -419,7 +419,7 @@ def test_a_test_that_never_ends_is_said_so_and_a_wrong_cause_in_a_sentence(
     topic = Topic("", preferences.TOPIC.honest[:1], (), lambda: ())
     why = play(topic, endless).why
     assert why == "your test had not returned after 0.1 s: does a loop never end?"
-    assert "none of the choices" in symptom_of("masking").verdict(np.array(["a", "b"])).why
+    assert "not one of the choices" in symptom_of("masking").verdict(np.array(["a", "b"])).why
     replies = symptom_of("masking").others
     assert replies["padding counts as words"] == "these rows have no padding"
     for cause, reply in replies.items():

@@ -84,7 +84,7 @@ MISTAKES = [
     ("    pear\n", "    paer\n", 13, 'did you mean "pear"?'),
     ("    pear\n", "    apple, pear, ice\n", 6, "all of"),
     ("near the bank", "near anna bank", 11, 'belongs to the fact "hero"'),
-    ("the <dog|dogs>", "pear <dog|dogs>", 13, "says it outright"),
+    ("the <dog|dogs>", "pear <dog|dogs>", 13, "a prompt contains it"),
     ("documents\n", "words fruit\n    plum\ndocuments\n", 7, "was defined already in bad.txt:2"),
     ("held_out", "phrase fruit\n    a plum\nheld_out", 12, "was defined already in bad.txt:6"),
     ("held_out", "table hero name\n    leo\nheld_out", 12, "was defined already in bad.txt:3"),
@@ -123,7 +123,7 @@ MISTAKES = [
     ("held_out", "table t name town\nheld_out", 12, "has no rows"),
     (SAID, "{t} was .\n" + TABLE, 11, "expected `{t.COLUMN}`"),
     (SAID, "{a t.name} was .\n" + TABLE, 11, "without an article"),
-    (SAID, "{t!old.name} was .\n" + TABLE, 11, 'no row of "t" says yes'),
+    (SAID, "{t!old.name} was .\n" + TABLE, 11, 'no row of "t" has "yes"'),
     (
         SAID,
         "[{lies}+] .\nverbs lies\n    lie/lay, lay/laid\n",

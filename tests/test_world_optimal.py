@@ -54,7 +54,7 @@ def test_the_best_policy_has_no_better_neighbour(listed: Answers, reward: np.nda
             best_policy(p, reward, beta)
     with pytest.raises(ValueError, match="give at least 0"):
         optimal.highest_reward(p, reward, -1.0)
-    with pytest.raises(ValueError, match="best of 0 was asked for"):
+    with pytest.raises(ValueError, match="n is 0: give a whole number"):
         optimal.best_of_bound(0)
 
 
@@ -68,7 +68,7 @@ def test_the_best_of_n_is_what_drawing_gives(listed: Answers) -> None:
     assert abs(policy @ reward - measured.mean()) < 4 * error
     np.testing.assert_allclose(optimal.best_of(p, reward, 1), p, atol=1e-15)
     for n in (0, 1.5, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"best of {n} was asked for: give a whole number"):
+        with pytest.raises(ValueError, match=f"n is {n}: give a whole number"):
             optimal.best_of(p, reward, n)
 
 

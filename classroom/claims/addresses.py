@@ -32,18 +32,18 @@ class Size(NamedTuple):
     """How large the experiments of a profile are."""
 
     steps: int
-    """Of the Transformer-XL."""
+    """Steps of the Transformer-XL."""
     width: int
     letters: int
-    """Of each address that is read by it."""
+    """Letters of each address that the Transformer-XL reads."""
     blanks: int
     """Hidden words of each held-out address."""
     widths: tuple[int, ...]
-    """Of the models whose size is compared."""
+    """Widths of the models whose size is compared."""
     pieces: tuple[int, ...]
-    """How much text they read."""
+    """Pieces of text that these models read."""
     rows: int
-    """Of text that is read many times, with masks of several kinds."""
+    """Rows of the text that is read many times, with masks of several kinds."""
 
 
 SIZES = {

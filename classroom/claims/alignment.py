@@ -160,7 +160,7 @@ def reward_model(tuned: Any, pairs: Sequence[Any], profile: str, seed: int) -> A
 
 
 def guesses(model: Any, asked: Sequence[Question]) -> list[np.ndarray]:
-    """What a reward model gives to all answers to each question."""
+    """The rewards that a reward model gives to all answers to each question."""
     rows: list[Batch] = [answer_rows([q.prompt] * len(q.answers), q.answers) for q in asked]
     return [learned_rewards(model, batch).numpy() for batch in rows]
 
@@ -168,7 +168,7 @@ def guesses(model: Any, asked: Sequence[Question]) -> list[np.ndarray]:
 def true_rewards(
     asked: Sequence[Question], reference: Sequence[np.ndarray], proxies: Sequence[Question]
 ) -> list[float]:
-    """What the best policies of a proxy earn in truth, from a cautious one to the boldest."""
+    """The true rewards of the best policies for a proxy, from a cautious one to the boldest."""
     ways = [alignment.best_policies(reference, proxies, b) for b in np.geomspace(20, 0.02, 60)]
     return [alignment.measured(way, reference, asked, village.BETA).reward for way in ways]
 

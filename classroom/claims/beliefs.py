@@ -29,7 +29,7 @@ class Size(NamedTuple):
     """How large the experiment of a profile is."""
 
     steps: tuple[int, ...]
-    """Of pre-training, each a run of its own."""
+    """Steps of pre-training, each number for a run of its own."""
     prefixes: int
     """Beginnings of documents that the map learns from, and as many to test it."""
     width: int = 64

@@ -190,7 +190,7 @@ def pair_model(task: str, profile: str, seed: int) -> LanguageModel:
 def pair_features(
     model: Any, question: Question, split: str, size: int, seed: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Of labelled pairs: the state of [CLS] beside the mean of all, and the labels."""
+    """The state of [CLS] and the mean of all states of labelled pairs, and their labels."""
     drawn = village.village().labelled(question, size, seed=seed, split=split)
     number = {"next": 0, "random": 1, "right": 0, "swapped": 1}
     source = from_documents(
@@ -210,7 +210,7 @@ def pair_features(
 def next_sentence(profile: str, seed: int) -> Measured:
     """Masked words alone, with NSP, with SOP; then probes for senses and for both kinds of pairs.
 
-    What a model was trained for it can do: only what it was not trained for says what was learned.
+    A model can do what it was trained for: only other tasks show what it has learned.
     """
     models = {task: pair_model(task, profile, seed) for task in ("none", "NSP", "SOP")}
     right, possible = probed(models, seed)

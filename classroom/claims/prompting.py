@@ -1,4 +1,4 @@
-"""The claims of notebook 06: what a language model can do that was never trained for a task.
+"""The claims of notebook 06: what a language model can do without training for a task.
 
 Zero shots: Radford et al. 2019, section 3. Few shots: Brown et al. 2020, section 3. Nucleus:
 Holtzman et al. 2020. Leaked tests: Brown et al. 2020, section 4. Read `skill` and `answers` first.
@@ -46,7 +46,7 @@ FEW: dict[str, dict[str, Any]] = {
     "gpu": {"steps": 6_000, "widths": (32, 64, 128, 256), "documents": 100_000, "tests": 2_000},
 }
 COPIES = 8
-"""How often a leaked test stands in the text."""
+"""How often a leaked test occurs in the text."""
 
 
 # ---- a model that was pre-trained on ordinary text
@@ -351,12 +351,12 @@ WAYS = {
 
 
 class Shares(NamedTuple):
-    """Of each text that was written, the shares of its sentences."""
+    """The shares of the sentences of each text that was written."""
 
     possible: list[float]
     """Sentences that the language can say."""
     distinct: list[float]
-    """Sentences that stand in no other text, and only once in this one."""
+    """Sentences that occur in no other text, and only once in this one."""
     both: list[float]
 
 

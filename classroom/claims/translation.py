@@ -1,6 +1,6 @@
 """Claims of notebook 04: attention, search, context, shared tables and pre-training.
 
-All stand on the two languages of `classroom.translating`. Read `attention_bottleneck` first.
+All use the two languages of `classroom.translating`. Read `attention_bottleneck` first.
 """
 
 from collections.abc import Sequence

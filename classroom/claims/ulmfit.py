@@ -149,7 +149,7 @@ def hundred_labels(profile: str, seed: int) -> Measured:
     for count in size.counts:
         rows = given.rows(count, seed)
         for way, start in (("pre-trained", before), ("from scratch", nothing)):
-            # The same plain recipe for both: the tricks are another claim's business.
+            # The same plain recipe for both: another claim tests the tricks.
             model = tuned(
                 start, rows, labels=given.labels, steps=size.labelled, seed=seed,
                 factor=1.0, gradually=False,

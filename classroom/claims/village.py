@@ -1,8 +1,8 @@
 """The small language of the experiments on BERT and its family, and models that learn it fast.
 
-`data/village` is a language like that of the course, with some two hundred words: a masked model
-of a hundred thousand parameters comes near its floor within a few hundred steps. Rows are single
-sentences (or pairs), so that a position says much. Read `encoder`, `cloze` and `sense_probe`.
+`data/village` is a language like that of the course, with some two hundred words: a masked model of
+a hundred thousand parameters comes near its floor within a few hundred steps. Rows are single
+sentences (or pairs), so that positions are informative. Read `encoder`, `cloze` and `sense_probe`.
 """
 
 import re

@@ -21,8 +21,8 @@ from labkit.world import load_world
 from labkit.world.examples import LabelledSet
 
 TASKS = {"similar": "topic", "different": "feeling"}
-"""Words of one topic stand near each other, so vectors tell topics. *Lovely* and *awful* stand in
-the same places, so the same vectors do not tell feelings."""
+"""Words of one topic occur near each other, so vectors encode topics. *Lovely* and *awful* occur in
+the same places, so the same vectors do not encode feelings."""
 LENGTH = 160
 
 SIZES: dict[str, dict[str, int]] = {

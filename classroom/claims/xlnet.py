@@ -3,7 +3,7 @@
 Measured in the small language of `data/journey`, which has names such as New York: a whole name is
 hidden, and its words are predicted independently (BERT's objective) or one after the other
 (XLNet's).  Both objectives train the same network, as in the ablation of the paper (Yang et al.
-2019, section 3.4), so that nothing but the objective differs.  Read `name_losses`.
+2019, section 3.4), so only the objective differs.  Read `name_losses`.
 """
 
 from collections.abc import Iterable, Sequence

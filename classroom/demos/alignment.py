@@ -1,8 +1,8 @@
 """Policies beside the best one: a slider for beta, all answers to a question, the frontier.
 
-The best policy and the frontier are exact sums over all answers (`labkit.world.optimal`). The
-policies are those that are given, each as the probabilities of the same answers, the last of which
-stands for all that is not listed. Read `alignment_view`.
+The best policy and the frontier are exact sums over all answers (`labkit.world.optimal`). Each
+policy is given as the probabilities of the same answers, the last of which stands for all answers
+that are not listed. Read `alignment_view`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ STREAMS = ("as an encoder", "content stream", "query stream")
 
 
 class Asked(NamedTuple):
-    """What is looked at beside the text: an earlier text, a stream, an order."""
+    """What is shown besides the text: an earlier text, a stream, an order."""
 
     before: str = ""
     """A text that a model with a memory has read before."""
@@ -59,7 +59,7 @@ def weights(
             query_mask=before(rank_BT, past),
             memory=memory,
         )
-    # Layer after layer, the content stream asks first.
+    # In each layer, the attention of the content stream comes first.
     return {STREAMS[1]: found[::2], STREAMS[2]: found[1::2]}
 
 
@@ -89,7 +89,7 @@ def attention_view(
     tokenizer: Tokenizer,
     asked: Asked | None = None,
 ) -> View:
-    """One head of one layer, or with head 0 the mean of all: rows ask, columns are asked."""
+    """One head of one layer, or with head 0 the mean of all: rows are queries, columns keys."""
     asked = asked or Asked()
     batch, notes = as_read(text, model, tokenizer, LONGEST, model.backbone.causal)
     if batch is None:

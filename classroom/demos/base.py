@@ -101,7 +101,7 @@ class Demo(widgets.VBox):
 
     @contextmanager
     def quietly(self) -> Iterator[None]:
-        """Within it, a control that changes draws nothing, and no word is taken for clicked."""
+        """Within this context, changing a control draws nothing, and no word counts as clicked."""
         before, self._quiet = self._quiet, True
         try:
             yield
@@ -109,13 +109,13 @@ class Demo(widgets.VBox):
             self._quiet = before
 
     def reset(self) -> None:
-        """Set all controls as they were at first."""
+        """Set all controls back to their first values."""
         if self.forgetting is not None:
             self.forgetting()
         self.change(**self.first)
 
     def refresh(self) -> None:
-        """Draw what the state says; a state that is not allowed says so in its place."""
+        """Draw the view of the state; for a state that is not allowed, show the reason instead."""
         self.drawn = self.values
         try:
             view = self.draw(**self.drawn)
@@ -176,7 +176,7 @@ class Demo(widgets.VBox):
             row.index = None
 
     def _changed(self, change: Any) -> None:
-        # A control that has pushed another one is told last: by then all is drawn.
+        # A control that has moved another one is notified last, when the view is already drawn.
         if not self._quiet and self.values != self.drawn:
             self.refresh()
 
@@ -219,25 +219,25 @@ TOOLTIP = (
 
 
 def text_box(label: str, value: str, rows: int = 2) -> widgets.Textarea:
-    """A box to write in."""
+    """A box for text."""
     return _control(
         widgets.Textarea, label, value=value, rows=rows, layout=widgets.Layout(width="98%")
     )
 
 
 def slider(label: str, value: float, low: float, high: float, step: float) -> widgets.FloatSlider:
-    """A number to slide; what it stands at is written beside it."""
+    """A slider for a number; its value is written beside it."""
     numbers = {"value": value, "min": low, "max": high, "step": step}
     return _control(widgets.FloatSlider, label, **numbers, readout_format=".2f")
 
 
 def whole_slider(label: str, value: int, low: int, high: int) -> widgets.IntSlider:
-    """A whole number to slide."""
+    """A slider for a whole number."""
     return _control(widgets.IntSlider, label, value=value, min=low, max=high)
 
 
 def choice(label: str, options: Sequence[str], value: str | None = None) -> widgets.Dropdown:
-    """One of several names."""
+    """A choice of one name out of several."""
     first = options[0] if value is None else value
     return _control(widgets.Dropdown, label, options=list(options), value=first)
 

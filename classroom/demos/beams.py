@@ -14,7 +14,7 @@ AHEAD = 8
 
 
 def within(tokens: list[int], model: Any, more: int = 1) -> list[int]:
-    """The last tokens, as many as leave room for `more` where a model has no more positions."""
+    """The last tokens, so few that `more` still fit into the positions of the model."""
     if model.backbone.context is None:
         return tokens
     room = model.backbone.context + 1 - more

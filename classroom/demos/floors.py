@@ -57,7 +57,7 @@ def given_others(words: tuple[str, ...], world: World, start: str) -> np.ndarray
 
 
 def floors_demo(world: World, text: str = "") -> Demo:
-    """Write a text of the language and see what its words cost at least."""
+    """Write a text of the language and see the lowest possible loss of each word."""
     if not text:
         document = world.sample(documents=1, seed=1)[0]
         first, last = document.sentences[0]

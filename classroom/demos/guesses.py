@@ -1,4 +1,4 @@
-"""What a trained model guesses for each asked word, beside what the language says exactly."""
+"""What a trained model guesses for each asked word, beside the exact distribution."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -35,9 +35,8 @@ def guesses(
 ) -> list[Piece]:
     """One line for each asked word: its probability and the likeliest words, by model and language.
 
-    "Exact" is given what the model is given.  For a masked word these are the words that are seen,
-    of which some may be wrong and nobody says which; for the next word, those before; for an
-    order, those earlier in it.
+    "Exact" knows as much as the model. For a masked word that is the visible words, any of which
+    may be wrong; for the next word, the words before it; for an order, those earlier in it.
     """
     positions = asked_positions(targets)
     given = torch.zeros(0, 0) if model is None else answered(model, objective, targets)
@@ -71,7 +70,7 @@ def asked_positions(targets: Targets) -> list[int]:
     positions_N = asked.positions_N
     if targets.queries is not None:
         positions_N = targets.queries[0, positions_N]
-    # A language model is asked at one word for the next one.
+    # A language model predicts at one word the next one.
     return (positions_N + (1 if targets.causal else 0)).tolist()
 
 
@@ -111,7 +110,7 @@ def told(
     objective: Objective,
     tokenizer: Tokenizer,
 ) -> list[Exact]:
-    """What the language says of each asked position."""
+    """The exact distribution and the word of each asked position."""
     words, positions = words_of(batch, tokenizer), asked_positions(targets)
     if isinstance(objective, MaskedToken):
         seen = seen_words(batch, targets, tokenizer)

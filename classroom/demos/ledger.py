@@ -17,7 +17,7 @@ ALL = "all"
 
 
 def chosen(findings: Sequence[Finding], notebook: str, verdict: str) -> list[Finding]:
-    """The findings of a notebook that came out so; "all" leaves none out."""
+    """The findings of a notebook with a verdict; "all" stands for every one."""
     return [
         one for one in findings if notebook in (ALL, one.notebook) and verdict in (ALL, one.verdict)
     ]
@@ -69,7 +69,7 @@ def arms(finding: Finding) -> Table:
         (
             name,
             figure_of(arm.mean),
-            # One seed says nothing about the next.
+            # One seed shows nothing about the spread.
             f"{figure_of(arm.low)} … {figure_of(arm.high)}" if len(arm.by_seed) > 1 else "–",
             "–" if arm.best is None else figure_of(arm.best),
             ", ".join(map(figure_of, arm.by_seed)),
@@ -117,7 +117,7 @@ def ledger_demo(findings: Sequence[Finding] | None = None) -> Demo:
     demo = Demo("ledger", partial(ledger_view, known), controls, kept={"notebook": [ALL]})
 
     def narrow(_: object) -> None:
-        # Only claims of the table can be asked about.
+        # Only claims of the table can be chosen.
         fitting = chosen(known, controls["notebook"].value, controls["verdict"].value)
         before, options = controls["claim"].value, ["", *(one.id for one in fitting)]
         controls["claim"].options = options

@@ -22,7 +22,7 @@ class Text(NamedTuple):
 
     @property
     def tokens(self) -> list[int]:
-        """All of it in a row."""
+        """All tokens, one after the other."""
         return [*self.begin, *self.prompt, *self.new]
 
 

@@ -48,7 +48,7 @@ OBJECTIVES = ("next word", *UNITS, "permutation", *PAIRS)
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """What is asked, and how much is hidden."""
+    """The settings: what is predicted, and how much is hidden."""
 
     objective: str = "masked tokens"
     rate: float = 0.15
@@ -317,7 +317,7 @@ def masking_demo(
     if len(known) > 1:
         buttons["another text"] = another
     controls = controls_of(known[0], setting)
-    # Clicks are about one draw of one text.
+    # Clicks belong to one draw of one text.
     for name in ("text", "objective", "draw", "rate", "mask", "random"):
         controls[name].observe(lambda _: clicked.clear(), names="value")
     kept: Options = {

@@ -27,10 +27,10 @@ def order_of(order: str, count: int) -> list[int]:
     given = [part for part in re.split(r"[\s,;()\[\]→>-]+", order) if part]
     every, positions = range(1, count + 1), []
     for part in given or map(str, every):
-        # A digit of another script is no digit here: what is typed is shown again as it stands.
+        # Digits of other scripts are refused, since the text is shown again as it was typed.
         if not re.fullmatch(r"[0-9]{1,6}", part):
             raise ValueError(
-                f"“{part[:40]}” in the order is no position: give numbers from 1 to {count}"
+                f"“{part[:40]}” in the order is not a position: give numbers from 1 to {count}"
             )
         positions.append(int(part))
     missing = sorted({*every} - {*positions})
@@ -140,7 +140,7 @@ class OrdersDemo(Demo):
 
     @property
     def positions(self) -> list[int]:
-        """The order that is written; the natural one where what is written is none."""
+        """The order that is written; the natural one where it is not valid."""
         count = len(self.names)
         try:
             return order_of(self.values["order"], count)
@@ -148,7 +148,7 @@ class OrdersDemo(Demo):
             return list(range(1, count + 1))
 
     def refresh(self) -> None:
-        """Draw, and let the words to drag stand as the order says."""
+        """Draw, and put the words to drag into that order."""
         super().refresh()
         names, positions = self.names, self.positions
         with self.quietly():

@@ -1,6 +1,6 @@
 """What a view is made of: pieces of plain data, without HTML.
 
-`rendering` draws them in Python and `pages/live/render.js` in a page; both say the same text.
+`rendering` draws them in Python and `pages/live/render.js` in a page; both give the same text.
 """
 
 from dataclasses import dataclass, fields
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class Chip(NamedTuple):
-    """A token of a text, what became of it, and a word about that."""
+    """A token of a text, what became of it, and a caption."""
 
     token: str
     kind: str = "plain"
@@ -21,7 +21,7 @@ class Share(NamedTuple):
     value: float | None
 
     def __str__(self) -> str:
-        # A probability that a filter has set to zero is not a small number.
+        # A probability that a filter has set to zero is shown differently from a small one.
         return "–" if self.value is None else "0" if self.value == 0 else f"{self.value:.4f}"
 
 
@@ -85,7 +85,7 @@ class Problem(Piece):
 
 @dataclass(frozen=True)
 class Chips(Piece):
-    """A text, token by token; `act` says what a click on one of them does."""
+    """A text, token by token; `act` names what a click on one of them does."""
 
     kind = "chips"
     chips: tuple[Chip, ...]

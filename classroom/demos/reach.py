@@ -25,7 +25,7 @@ def attended(segment: int, memory: int, length: int) -> Tensor:
 def heard(segment: int, memory: int, layers: int, position: int) -> Tensor:
     """True [layers + 1, T]: what the top state of a position depends on, the top first.
 
-    The last row are the words: the furthest one on the left is the reach.
+    The last row is the words: the furthest one on the left is the reach.
     """
     length = (position // segment + 1) * segment
     mask = attended(segment, memory, length)
@@ -40,7 +40,7 @@ def heard(segment: int, memory: int, layers: int, position: int) -> Tensor:
 
 
 def reach_view(segment: int, memory: int, layers: int, segments: int, position: int) -> View:
-    """What a position of the last segment (from 1) can hear, with memory and without."""
+    """What a position of the last segment (from 1) can depend on, with memory and without."""
     if not 1 <= position <= segment:
         raise ValueError(f"position {position}: a segment has the positions 1 to {segment}")
     at = (segments - 1) * segment + position - 1

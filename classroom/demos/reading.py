@@ -128,7 +128,7 @@ def unknown_note(unknown: Sequence[str]) -> list[Note]:
 
 
 def nothing_to_hide(unknown: Sequence[str]) -> Problem:
-    """Said of a text that has no word of the vocabulary."""
+    """The problem of a text that has no word of the vocabulary."""
     why = f"not in the vocabulary: {', '.join(unknown)}" if unknown else "write some words"
     return Problem(f"There is nothing to hide: {why}.")
 
@@ -136,7 +136,7 @@ def nothing_to_hide(unknown: Sequence[str]) -> Problem:
 def cut_or_unknown(
     unknown: Sequence[str], tokens: int, batch: Batch, tokenizer: Tokenizer
 ) -> list[Note]:
-    """What became of words that are unknown, and of a text that is too long."""
+    """Notes on unknown words, and on a text that is too long."""
     notes = unknown_note(unknown)
     edges = (tokenizer.vocabulary.cls, tokenizer.vocabulary.sep)
     read = sum(token not in edges for token in batch.tokens[0].tolist())

@@ -1,8 +1,8 @@
-"""Views: pieces drawn as HTML and told as plain text, from the same words and numbers.
+"""Views: pieces rendered as HTML and as plain text, from the same words and numbers.
 
 Every word of a text is escaped here and nowhere else.  Colours come in pairs of background and
-text, readable in any theme, and always beside a word or a shape.  `pages/live/render.js` draws the
-same HTML and tells the same text.
+text, readable in any theme, and always beside a word or a shape.  `pages/live/render.js` renders
+the same HTML and the same text.
 """
 
 import re
@@ -106,7 +106,7 @@ def clean(text: str) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that a browser shows as it stands, whatever stands in it."""
+    """A text, escaped: a browser shows it unchanged, whatever it contains."""
     return escape(clean(text))
 
 
@@ -400,7 +400,7 @@ def _curve(piece: Curve) -> str:
             f'<path data-floor="{value:.4f}" d="M{MARGIN} {y(value):.1f}H{right}" '
             f'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>'
         )
-        # Where the line leaves the floor, what is written at its beginning would lie on it.
+        # Where the line begins at the floor, a label at its beginning would cover it.
         leaves = abs(piece.points[0][1] - value) < abs(piece.points[-1][1] - value)
         where = (right, y(value) - 5) if leaves else (MARGIN, y(value) + 13)
         inside += _label(*where, label, "end" if leaves else "start")
@@ -470,7 +470,7 @@ def _lot(piece: Lot) -> str:
 
 
 def _whole_word(word: str) -> str:
-    """Behind something as high as the bar, a word that is too wide goes below it, unseen."""
+    """After an element as high as the bar, a word that is too wide wraps below it, out of sight."""
     return f'<span style="height:100%"></span><bdi>{safe(short(word))}</bdi>'
 
 

@@ -112,7 +112,7 @@ def exact_next(
 ) -> torch.Tensor | None:
     """The language's distribution of the next token [V].
 
-    None where it cannot have begun so, or can go on with a word that is not one token.
+    None where it cannot begin like this, or can go on with a word that is not one token.
     """
     found = next_distribution(world, words, start)
     if found is None:
@@ -171,7 +171,7 @@ def log_probabilities(model: Any, tokens: list[int]) -> list[float | None]:
 
 
 def chips_of(text: Text, said: list[float | None], tokenizer: Tokenizer) -> list[Chip]:
-    """The tokens; under each new one, how likely the model held it."""
+    """The tokens; below each new one, its probability by the model."""
     old = len(text.begin) + len(text.prompt)
     found = []
     for position, token in enumerate(text.tokens):
@@ -385,6 +385,7 @@ def sampling_demo(
 ) -> SamplingDemo:
     """Write with a language model, a word at a time, and see what each filter leaves.
 
-    With a `world`, the exact probability of the text under the language stands beside the model's.
+    With a `world`, the exact probability of the text under the language is shown beside the
+    model's.
     """
     return SamplingDemo(prompt, model, tokenizer, settings or Sampling(), world, start)

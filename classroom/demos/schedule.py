@@ -1,4 +1,4 @@
-"""The rate and the layers, to look at: how fast each layer learns at each step, and which sleep.
+"""The rate and the layers, to look at: how fast each layer learns, and which are frozen.
 
 ULMFiT, Howard and Ruder 2018: section 3.2 (slanted triangle, a rate for each layer), section 3.3
 (gradual unfreezing).  The course's own schedules and `transfer` decide.  Read `schedule_view`.
@@ -45,7 +45,7 @@ def slowness(layers: int, factor: float) -> list[float]:
 def schedule_view(
     step: int, steps: int, schedule: str, layers: int, factor: float, every: int
 ) -> View:
-    """The rate at a step, for each layer; `every` so many steps one more wakes (0: all do)."""
+    """The rate at a step, for each layer; every `every` steps one more is unfrozen (0: all are)."""
     check_choice("schedule", schedule, *SCHEDULES)
     if not 0 <= step < steps:
         raise ValueError(f"step {step}: there are the steps 0 to {steps - 1}")

@@ -22,7 +22,7 @@ REPLAYED = 40
 
 
 class Point(NamedTuple):
-    """What is drawn of a report."""
+    """The part of a report that is drawn."""
 
     step: int
     loss: float
@@ -55,7 +55,7 @@ def training_view(
     ]
     broken = sum(not math.isfinite(point.loss) for point in shown)
     if broken:
-        pieces.append(Note(f"{broken} of {len(shown)} losses are no numbers.", "broken"))
+        pieces.append(Note(f"{broken} of {len(shown)} losses are not finite.", "broken"))
     return View.of("training", *pieces)
 
 
@@ -64,7 +64,7 @@ def curve(shown: Sequence[Point], floor: float | None, points: Sequence[Point]) 
     some, every = thinned(shown), thinned(points)
     if not some:
         return []
-    # Other points are left out of a part than of the whole: each of them has room.
+    # Thinning a part keeps other points than thinning the whole: the frame has room for all.
     values = [point.loss for point in points if math.isfinite(point.loss)]
     values += [] if floor is None else [floor]
     first, last = some[0], some[-1]
@@ -85,7 +85,7 @@ def curve(shown: Sequence[Point], floor: float | None, points: Sequence[Point]) 
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:
-    """Some of the points whose loss is a number; the last one is what everybody looks for."""
+    """Some of the points whose loss is finite, always with the last one."""
     finite = [point for point in points if math.isfinite(point.loss)]
     some = finite[:: max(1, math.ceil(len(finite) / DRAWN))]
     return some + finite[-1:] if finite and some[-1] != finite[-1] else some

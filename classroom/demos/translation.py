@@ -119,7 +119,7 @@ def _chips(words: Sequence[str], shares_TV: Tensor, forced: int) -> tuple[Chip, 
 
 
 def _likeliest(share_V: Tensor, count: int) -> list[int]:
-    """The likeliest words and the end; no other special token can stand in a translation."""
+    """The likeliest words and the end; no other special token can occur in a translation."""
     others = {*translating.tokenizer().vocabulary.special} - {translating.end()}
     best = share_V.argsort(descending=True, stable=True).tolist()
     return [token for token in best if token not in others][:count]

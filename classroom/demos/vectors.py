@@ -53,7 +53,7 @@ def token_of(word: str, tokenizer: Tokenizer) -> int | None:
 
 
 def near_table(found: Near, tokenizer: Tokenizer, name: str) -> Table:
-    """The nearest words with their cosines; special tokens are no words."""
+    """The nearest words with their cosines, without special tokens."""
     rows = [
         (label(tokenizer, token), Share(cosine))
         for token, cosine in zip(found.words.tolist(), found.cosines.tolist(), strict=True)
@@ -63,7 +63,7 @@ def near_table(found: Near, tokenizer: Tokenizer, name: str) -> Table:
 
 
 def vectors_demo(model: Any, tokenizer: Tokenizer, word: str, question: str = "") -> Demo:
-    """Ask a table of word vectors: a tensor [V, D], or a model that has one."""
+    """Query a table of word vectors: a tensor [V, D], or a model that has one."""
     vectors_VD = model if isinstance(model, Tensor) else model.backbone.token.weight.detach()
     draw = partial(vectors_view, vectors_VD=vectors_VD, tokenizer=tokenizer)
     controls = {

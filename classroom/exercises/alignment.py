@@ -95,7 +95,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the logits at t were compared with the token at t: they predict the one at t + 1",
              lambda logits, tokens, answer: F.cross_entropy(logits[answer], tokens[answer])),
-            ("the mask is off by one: it speaks of the tokens that are predicted, answer[:, 1:]",
+            ("the mask is off by one: it must mark the predicted tokens, answer[:, 1:]",
              _one_off),
             ("the prompt is learned, too: only tokens of the answer count",
              lambda logits, tokens, answer:
@@ -155,7 +155,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda rewards: rewards - (rewards.sum(1, keepdim=True) - rewards) / rewards.shape[1]),
             ("the mean is that of all prompts: each prompt has its own",
              lambda rewards: rewards - (rewards.sum() - rewards) / (rewards.numel() - 1)),
-            ("that is the baseline alone: take it away from the reward",
+            ("that is the baseline alone: subtract it from the reward",
              lambda rewards: rewards - leave_one_out(rewards)),
         ),
         learned="a baseline that costs nothing",

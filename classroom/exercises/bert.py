@@ -184,7 +184,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the comparison is reversed: use draws < rate",
              lambda tokens, draws, special, rate:
              (draws >= rate) & ~torch.isin(tokens, torch.tensor(special))),
-            ("True means that a word is predicted; that marks what is not",
+            ("True means that a word is predicted; that marks all others",
              lambda *given: ~choose(*given)),
         ),
         learned="what BERT predicts",
@@ -235,7 +235,7 @@ EXERCISES: dict[str, Exercise] = {
             ("that is the sum: divide by the number of predicted words",
              lambda logits, tokens, predicted:
              masked_loss(logits, tokens, predicted) * predicted.sum()),
-            ("the predicted positions are left out, and all others count: turn it round",
+            ("all positions count but the predicted ones: it is the other way round",
              lambda logits, tokens, predicted: masked_loss(logits, tokens, ~predicted)),
         ),
         learned="the masked language model",
@@ -278,7 +278,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda *given: _cut(*given, shortest=False)),
             ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
              lambda *given: [piece for piece in word_pieces(*given) if piece != "[UNK]"]),
-            ("that goes back: the longest piece is kept even if the rest then fails", _going_back),
+            ("that backtracks: the longest piece is kept even if the rest then fails", _going_back),
         ),
         minutes=15,
         learned="WordPiece",

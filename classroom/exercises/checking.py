@@ -1,9 +1,9 @@
 """How an answer is judged: properties, comparison with the course's function, known mistakes.
 
-Every function is tried on many random inputs, drawn from seeds, so two students see the same. What
-is wrong with an answer is said in the most helpful way that is known: the mistake that it agrees
-with on all inputs; else the student's own error, in one line; else the smallest input on which it
-differs. Where all values are right, the gradients have to be, too.
+Every function is tried on many random inputs, drawn from seeds, so two students see the same. The
+reply to a wrong answer is the most helpful one that is known: the mistake that it agrees with on
+all inputs; else the student's own error, in one line; else the smallest input on which it differs.
+Where all values are right, the gradients have to be, too.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ None."""
 TRIALS = 40
 """How many inputs an answer is tried on."""
 CHANGES = "your function changes its input: work on a copy"
-"""What is said of an answer that does so."""
+"""The reply to an answer that does so."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,15 @@ class Function:
     inputs: Callable[[torch.Generator], tuple[Any, ...]]
     """Random arguments from a seeded generator."""
     mistakes: Sequence[tuple[str, Callable[..., Any]]]
-    """What a known mistake should be told, and a function that makes it."""
+    """The reply to a known mistake, and a function that makes it."""
     properties: Sequence[tuple[str, Callable[..., bool]]] = ()
-    """What must be true of (result, *arguments), and what to say where it is not."""
+    """What must be true of (result, *arguments), and the reply where it is not."""
     minutes: int = 5
     learned: str = ""
     hint: str = ""
     """Shown folded where the answer is not right; empty where the notebook has one beside it."""
     seconds: float = 10.0
-    """For all trials together."""
+    """The limit of time for all trials together."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _extent(value: Any) -> float:
 
 
 def judge(asked: Exercise, answer: Any) -> Verdict:
-    """What to say of an answer."""
+    """The verdict on an answer."""
     if is_missing(answer):
         what = "write the function above" if isinstance(asked, Function) else "give the number"
         return Verdict(False, f"{what}: {asked.asks}")
@@ -265,7 +265,7 @@ def _try(
 
 
 def _lacks(holds: Callable[..., bool], value: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether a result lacks a property; one that it cannot be asked about is left to `same`."""
+    """Whether a result lacks a property; where the check raises, it is left to `same`."""
     try:
         return not holds(value, *_copied(arguments))
     except Exception:

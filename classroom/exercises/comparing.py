@@ -53,7 +53,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def changed(before: Any, after: Any) -> bool:
-    """Whether an input is another one than it was, or one that gradients no longer reach."""
+    """Whether an input was changed, or cut off from its gradients."""
     flows = [getattr(one, "requires_grad", False) for one in (before, after)]
     return flows[0] != flows[1] or not same(before, after)
 

@@ -63,14 +63,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Said:
-    """What a test said of one player."""
+    """The verdict of a test on one player."""
 
     alarm: bool
     by: str = ""
     """The assertion that failed, or the name of the test."""
     line: int = 0
     stopped: str = ""
-    """What the test itself did instead: it stops with an error, or never ends."""
+    """What went wrong in the test itself: it stops with an error, or never ends."""
     nothing: bool = False
     """Whether it returned None, as a test without `return` does."""
 
@@ -92,7 +92,7 @@ def _module(name: str, what: str) -> Any:
 
 
 def play(topic: Topic, *tests: Test) -> Verdict:
-    """Play tests against everybody, in an order that nobody can guess."""
+    """Play tests against all players, in a random order."""
     if not tests or any(is_missing(test) for test in tests):
         return Verdict(False, f"write the test above: {topic.asks}")
     players: list[Honest | Bug] = [*topic.honest, *topic.bugs]
@@ -140,7 +140,7 @@ def _false_alarm(player: Honest, said: Said) -> Verdict:
 
 
 def _ask(test: Test, player: Honest | Bug, arguments: Callable[[], tuple[Any, ...]]) -> Said:
-    """Ask a test about a player, with other inputs each time, until it says something."""
+    """Run a test on a player, with other inputs each time, until it accuses the player or fails."""
     for _ in range(TRIES):
         said = _ask_once(test, player, arguments())
         if said.alarm or said.stopped:
@@ -149,7 +149,7 @@ def _ask(test: Test, player: Honest | Bug, arguments: Callable[[], tuple[Any, ..
 
 
 def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> Said:
-    """Ask a test: it finds a bug by returning something true, or by an assertion that fails."""
+    """Run a test: it finds a bug by returning something true, or by an assertion that fails."""
     outcome = limited(lambda: test(player.player, *arguments), SECONDS)
     error = outcome.error
     name = getattr(test, "__name__", "your test")
@@ -175,7 +175,7 @@ def _ask_once(test: Test, player: Honest | Bug, arguments: tuple[Any, ...]) -> S
 
 @dataclass(frozen=True)
 class Seen:
-    """What one sees of a bug: a sentence, and a curve that was measured."""
+    """The symptom of a bug: a sentence, and a curve that was measured."""
 
     says: str
     curve: Sequence[float]
@@ -188,27 +188,27 @@ class Seen:
 
 @dataclass(frozen=True)
 class Symptom:
-    """What one sees, and what could be behind it."""
+    """A symptom, and its possible causes."""
 
     measure: Callable[[], Seen]
     cause: str
     others: Mapping[str, str]
-    """Other bugs, and what one would see of each instead."""
+    """Other bugs, and the symptom that each would have instead."""
 
     @property
     def choices(self) -> list[str]:
-        """The cause and the other bugs, in an order that says nothing."""
+        """The cause and the other bugs, in an order that reveals nothing."""
         return sorted([self.cause, *self.others])
 
     def verdict(self, answer: Any) -> Verdict:
-        """What to say of an answer; without one, the symptom and the choices."""
+        """The verdict on an answer; without one, the symptom and the choices."""
         if answer is ...:
             seen = self.measure()
             rows = [(f"{number}", choice) for number, choice in enumerate(self.choices, start=1)]
             why = f"{seen.says} What is the cause? Give one of these"
             return Verdict(False, why, rows, picture=drawn(seen))
         if not isinstance(answer, str) or answer not in self.choices:
-            return Verdict(False, f"{answer!r} is none of the choices: copy one of them")
+            return Verdict(False, f"{answer!r} is not one of the choices: copy one of them")
         if answer in self.others:
             return Verdict(False, self.others[answer])
         return Verdict(True, f"{answer}. {self.measure().says}")

@@ -140,7 +140,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the labels are the wrong way round: 0 is in order",
              lambda *given: [(a, b, 1 - label) for a, b, label in order_pairs(*given)]),
-            ("no pair was swapped: with a label alone there is nothing to see",
+            ("no pair was swapped: swap the sentences, too, not only the label",
              lambda *given:
              [(b, a, 1) if label else (a, b, 0) for a, b, label in order_pairs(*given)]),
             ("every second pair is missing: each sentence but the last begins a pair",
@@ -160,7 +160,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda blocks, layers: blocks[:layers]),
             ("those are the last blocks: take them from the whole depth of the teacher",
              lambda blocks, layers: blocks[-layers:]),
-            ("that begins one block too late: the first block comes along",
+            ("that begins one block too late: the first block is one of them",
              lambda blocks, layers: blocks[1 :: len(blocks) // layers][:layers]),
             ("that is every other block, whatever the student's depth is",
              lambda blocks, layers: blocks[::2]),

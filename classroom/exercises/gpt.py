@@ -116,7 +116,7 @@ EXERCISES: dict[str, Exercise] = {
              _each(logits[:, 1:], tokens[:, :-1])[real[:, :-1]].mean()),
             ("padding counts as words to be predicted: leave out the targets that are not real",
              lambda logits, tokens, real: _each(logits[:, :-1], tokens[:, 1:]).mean()),
-            ("the mask belongs to the positions that read: take that of the targets, real[:, 1:]",
+            ("that is the mask of the inputs: take the mask of the targets, real[:, 1:]",
              lambda logits, tokens, real:
              _each(logits[:, :-1], tokens[:, 1:])[real[:, :-1]].mean()),
             ("that is the mean of the rows' means: a word of a short text weighs more than one of "
@@ -157,9 +157,9 @@ EXERCISES: dict[str, Exercise] = {
         both_orders,
         _texts,
         (
-            ("one order is there twice: likeness has no order, so each text comes first once",
+            ("one order comes twice: similarity is symmetric, so each text comes first once",
              lambda *given: [both_orders(*given)[0]] * 2),
-            ("the second row is missing: likeness has no order, so the model reads both",
+            ("the second row is missing: similarity is symmetric, so the model reads both orders",
              lambda *given: both_orders(*given)[:1]),
             ("the delimiter $ between the two texts is missing",
              lambda *given: [[word for word in row if word != "$"] for row in both_orders(*given)]),
@@ -193,7 +193,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="Give the scores the shape [questions, choices]; then it is a cross-entropy.",
     ),
     "05.factor": Number(
-        "what is 2⁻³⁰ multiplied with to become the smallest number that float16 keeps exactly?",
+        "what must 2⁻³⁰ be multiplied by to become the smallest number that float16 keeps exactly?",
         "e3f7210741131090",
         {
             "c4f0848716832f26": "the gradient survives, but a smaller factor is enough",

@@ -81,7 +81,7 @@ EXERCISES: dict[str, Exercise] = {
              (torch.cat([states, memory], dim=1), with_memory(memory, states, length)[1])),
             ("memory comes before the states, in what is kept as well",
              lambda memory, states, length: with_memory(states, memory, length)),
-            ("kept are the last positions of memory *and* states, also where the segment is shorter"
+            ("keep the last positions of memory *and* states, even where the segment is shorter"
              " than the memory",
              lambda memory, states, length:
              (with_memory(memory, states, length)[0],
@@ -126,10 +126,10 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("a layer looks back from the beginning of the segment, not from the position itself",
              lambda position, segment, memory, layers: max(position - layers * memory, 0)),
-            ("that is the reach of one layer: the one below had looked back as well",
+            ("that is the reach of one layer: the layer below has looked back as well",
              lambda position, segment, memory, layers: furthest(position, segment, memory, 1)),
             ("nothing comes before position 0", _unclamped),
-            ("a state that is remembered has seen its own segment from the beginning on: go to the "
+            ("a remembered state has seen its own segment from the beginning: go to the "
              "beginning of its segment in each layer",
              lambda position, segment, memory, layers:
              max(position // segment * segment - layers * memory, 0)),

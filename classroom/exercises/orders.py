@@ -125,7 +125,7 @@ EXERCISES: dict[str, Exercise] = {
         stream_masks,
         _rank,
         (
-            ("rows and columns are mixed up: the row asks, the column is looked at",
+            ("rows and columns are swapped: the row is the query, the column the key",
              lambda rank: tuple(mask.T for mask in stream_masks(rank))),
             ("the query stream may not see its own word: it has to predict it",
              lambda rank: (stream_masks(rank)[0], stream_masks(rank)[0])),
@@ -147,7 +147,7 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("those are the first of the order: they have the least to go on",
              lambda rank, K: (rank >= 0) & (rank < max(1, int((rank >= 0).sum()) // K))),
-            ("special tokens, with the rank −1, are no words: do not count them",
+            ("special tokens, with the rank −1, are not words: do not count them",
              lambda rank, K: rank >= int((rank >= 0).sum()) - max(1, len(rank) // K)),
             ("there need not be two special tokens: count the ranks from 0 on",
              lambda rank, K: rank >= len(rank) - 2 - max(1, (len(rank) - 2) // K)),
@@ -160,7 +160,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda rank, K: rank >= 0),
         ),
         learned="partial prediction",
-        hint="A rank of −1 is no word. The last ones of the order have the highest ranks.",
+        hint="A rank of −1 is not a word. The last ones of the order have the highest ranks.",
     ),
     "11.streams": Function(
         "two tensors [T, D]: attention of the content stream and of the query stream, whose keys "
@@ -168,9 +168,9 @@ EXERCISES: dict[str, Exercise] = {
         two_streams,
         _streams,
         (
-            ("the query stream has keys and values of its own: it asks the content, h",
+            ("the query stream has keys and values of its own: it must use those of the content, h",
              lambda h, g, *rest: (two_streams(h, g, *rest)[0], two_streams(g, g, *rest)[1])),
-            ("the query stream asks with h, which knows the word that is to be predicted",
+            ("the query stream takes its queries from h, which knows the word to be predicted",
              lambda h, g, *rest: two_streams(h, h, *rest)),
             ("the two masks are mixed up",
              lambda h, g, q, k, v, content, query: two_streams(h, g, q, k, v, query, content)),

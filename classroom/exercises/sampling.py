@@ -33,7 +33,7 @@ def nucleus(logits: Tensor, p: float) -> Tensor:
 
 
 def _without(logits: Tensor, order: Tensor, outside: Tensor) -> Tensor:
-    """-inf for what is outside; `outside` speaks of the words in this order."""
+    """-inf for what is outside; `outside` marks the words in this order."""
     unsorted = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, outside)
     return logits.masked_fill(unsorted, -math.inf)
 
@@ -342,7 +342,7 @@ EXERCISES: dict[str, Exercise] = {
         {
             "9d13cc22ddb8d297": "two relations are left, with the weights 3 and 2",
             "504f867c19da21b5": "that is without the shot: all relations of countries",
-            "a9fea80ec3fdad5b": "Cairo is also the biggest city: one shot does not tell",
+            "a9fea80ec3fdad5b": "Cairo is also the biggest city: one shot does not tell them apart",
             "87aa7b506199a83e": "that is the other relation, the biggest city",
         },
         learned="what a shot tells",
@@ -353,7 +353,7 @@ EXERCISES: dict[str, Exercise] = {
         "a2d41f9d4e986d45",
         {
             "8f596e2f059fb61d": "that holds for the leaked ones, which are a part of the test",
-            "e64733ab8701df0a": "that is the reported accuracy: take the clean one away",
+            "e64733ab8701df0a": "that is the reported accuracy: subtract the clean one",
             "87aa7b506199a83e": "that is the share that leaked",
             "e6a3c209dcd24f5e": "that is what the leaked questions contribute",
         },

@@ -26,7 +26,7 @@ FENCED = re.compile(
 SPOKEN = re.compile(r"<!--\s*notes:.*?-->", re.DOTALL | re.IGNORECASE)
 """A speaker's note inside of a text, as a comment."""
 BODY = re.compile(r"^(def|class) [^\n]*(\n[ \t]+[^\n]*|\n[ \t]*)*\Z", re.MULTILINE)
-"""The lines before a solution that stands in the body of a function."""
+"""The lines before a solution that is in the body of a function."""
 CHECKED = re.compile(r"^(?:\w+ = )?(?:check|duel|diagnose)\(", re.MULTILINE)
 """Where the answer ends and its check begins."""
 ASKED = re.compile(r"\b(check|duel|diagnose)\(\s*[\"']([\w.-]+)[\"']")
@@ -69,7 +69,7 @@ def solved_cells(notebook: Mapping[str, Any]) -> list[int]:
 def students_version(notebook: Mapping[str, Any]) -> dict[str, Any]:
     """Return a notebook without its solutions, what they printed, and the speaker's notes.
 
-    What checks an answer stands in a cell of its own, which is locked and graded in nbgrader.
+    The check of an answer is in a cell of its own, which is locked and graded in nbgrader.
     """
     copied: dict[str, Any] = copy.deepcopy(dict(notebook))
     copied["cells"] = [

@@ -57,7 +57,7 @@ def smoothed_loss(logits: Tensor, answers: Tensor, share: float) -> Tensor:
 
 
 def _rows(rng: torch.Generator) -> tuple[int, int, int, int]:
-    """Rows, positions that ask, positions that answer, width."""
+    """Rows, positions of queries, positions of keys, width."""
     return between(1, 4, rng), between(1, 5, rng), between(2, 6, rng), 2 * between(1, 4, rng)
 
 
@@ -247,7 +247,7 @@ EXERCISES: dict[str, Exercise] = {
             ("queries, keys and values all come from x: that is self-attention",
              lambda x, source, real, query, key, value:
              cross_attention(x, x, real, query, key, value)),
-            ("the sides are swapped: the decoder x asks, the source answers",
+            ("the sides are swapped: queries come from x, keys and values from the source",
              lambda x, source, real, query, key, value:
              cross_attention(source, x, real, query, key, value)),
             ("the padding of the source is attended to: mask it",
@@ -256,7 +256,7 @@ EXERCISES: dict[str, Exercise] = {
             ("only padding is attended to: real is True where there is a word",
              lambda x, source, real, query, key, value:
              cross_attention(x, source, ~real, query, key, value)),
-            ("the values come from x: what is collected are values of the source",
+            ("the values come from x: they must come from the source",
              lambda x, source, real, query, key, value: attention(
                  x @ query, source @ key, x @ value,
                  real[:, None, :].expand(-1, x.shape[1], -1))),

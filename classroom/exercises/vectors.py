@@ -204,7 +204,7 @@ EXERCISES: dict[str, Exercise] = {
             ("that is the word farthest away: the largest product is the nearest word",
              lambda vectors, a, b, c: _nearest(-vectors, vectors[b] - vectors[a] + vectors[c],
                                                (a, b, c))),
-            ("a is to be taken away: b - a + c",
+            ("a must be subtracted: b - a + c",
              lambda vectors, a, b, c: _nearest(vectors, vectors[a] + vectors[b] + vectors[c],
                                                (a, b, c))),
         ),

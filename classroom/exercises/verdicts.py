@@ -1,4 +1,4 @@
-"""What a check says: right or not yet, why, and a small table; on a page and in plain text."""
+"""The reply of a check: right or not yet, why, and a small table; on a page and in plain text."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class NotYet(AssertionError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of an answer, with the rows of a table; the first row may be its header."""
+    """The reply to an answer, with the rows of a table; the first row may be its header."""
 
     right: bool
     why: str
@@ -90,4 +90,4 @@ class Verdict:
 
 
 HEARD: list[tuple[str, Verdict]] = []
-"""What was said in this process, and of which exercise: for marks."""
+"""The verdicts of this process, with their exercises: for marks."""

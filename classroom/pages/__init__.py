@@ -1,1 +1,1 @@
-"""Notebooks as pages of a browser: slides with live widgets, and a site of files."""
+"""Notebooks as web pages: slides with live widgets, and a site of files."""

@@ -27,7 +27,7 @@ def mathml(tex: str, *, block: bool = False) -> str:
 
 def wide(html: str, what: str) -> str:
     """What may be wider than the screen: it scrolls by itself, and the keyboard reaches it."""
-    # A formula may stand within a paragraph, which has no room for a div.
+    # A formula may be inside a paragraph, which has no room for a div.
     tag = "div" if what == "table" else "span"
     label = f'role="group" aria-label="{what}" tabindex="0"'
     return f'<{tag} class="labkit-wide" {label}>{html}</{tag}>'

@@ -1,7 +1,7 @@
 """Pages without script: what a notebook brings is cleaned by nh3, which parses as browsers do.
 
-A notebook of somebody else may hold script in its Markdown, its outputs and its formulas.  What is
-kept is what Markdown, tables, formulas and pictures are made of.
+A notebook from somebody else may contain scripts in its Markdown, its outputs and its formulas.
+What is kept is what Markdown, tables, formulas and pictures are made of.
 """
 
 import re

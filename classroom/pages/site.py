@@ -1,4 +1,4 @@
-"""The notebooks as a site of files: it opens without a server, and asks no network for anything.
+"""The notebooks as a site of files: it opens without a server, and makes no request to any network.
 
 Widgets are there as the pictures they were stored with, formulas as MathML, the style in the page.
 A picture whose demo has few states is live: its views are written down in the page.  Links between
@@ -249,7 +249,8 @@ def connected(
 
     def way(found: re.Match[str]) -> str:
         named = Path(unquote(unescape(found["to"])))
-        # Not even looked for: on Windows it may be on another machine. No name has a null byte.
+        # It is not even looked up: on Windows it may be on another machine. No name has a null
+        # byte.
         if named.anchor or "\0" in str(named):
             return found[0]
         target = (notebook.parent / named).resolve()

@@ -1,14 +1,14 @@
-"""What was computed once is kept: results, trained models, a compiled language, weights to share.
+"""A cache of results, trained models, compiled languages, and weights to share.
 
 A key is a hash of all that a thing depends on: for a trained model its first weights, batches,
-objective, plan, code and versions. So a changed seed, corpus or line of code never finds an old
-one, and to clear the cache changes no result. It lives in the user's cache folder, or in the one
-that LABKIT_CACHE names, and stays under LABKIT_CACHE_LIMIT (2 GB): what was not used for longest
-goes first. What a teacher has made beforehand for all (`labkit cache warm`) is read from the folder
-that LABKIT_CACHE_SHARED names.
+objective, plan, code and versions. So a run with a changed seed, corpus or line of code never finds
+an old result, and clearing the cache changes no result. The cache is in the user's cache folder, or
+in the one that LABKIT_CACHE names, and stays under LABKIT_CACHE_LIMIT (2 GB): the least recently
+used entries are removed first. What a teacher has computed for a class (`labkit cache warm`) is
+read from the folder that LABKIT_CACHE_SHARED names.
 
 The name of a file holds the digest of its content: a file that is not what was written is set aside
-and made anew. Of several processes that want the same thing one makes it, and the others wait.
+and made anew. If several processes need the same thing, one makes it and the others wait.
 """
 
 import contextlib
@@ -91,9 +91,9 @@ def kept(
 ) -> Made:
     """Return what is kept under a key, or make it now and keep it.
 
-    A damaged file is set aside and made anew; where nothing can be written, nothing is kept. Both
-    are said in one line, and neither changes the result. `quiet`: what takes a second to make is
-    not worth a line when another process makes it, or when it cannot be kept.
+    A damaged file is set aside and made anew; where nothing can be written, nothing is kept. Each
+    prints one line, and neither changes the result. `quiet` prints nothing: for things that take
+    only a second to make.
     """
     say = (lambda message: None) if quiet else _say
     for found in _found(key, suffix, read, say):
@@ -109,7 +109,7 @@ def kept(
             with replacing(path) as draft:
                 write(made, draft)
             path.replace(path.with_name(f"{key}.{file_digest(path)}{suffix}"))
-        except Exception as problem:  # whatever it is, what was made is not lost by it
+        except Exception as problem:  # whatever went wrong, the result is not lost
             say(f"{path} cannot be written ({first_line(problem)}): nothing is kept")
             return made
         try:
@@ -122,7 +122,7 @@ def kept(
 def _found(
     key: str, suffix: str, read: Callable[[Path], Made], say: Callable[[str], None]
 ) -> Iterator[Made]:
-    """Yield what is kept under a key and is what was written."""
+    """Yield what is kept under a key, if it is still what was written."""
     for place in filter(None, (folder(), shared())):
         try:
             paths = sorted(place.glob(f"{key}.*{suffix}"))
@@ -147,7 +147,7 @@ def _found(
 
 
 def _set_aside(path: Path, problem: Exception) -> None:
-    """Rename a damaged file, so that the next one finds a sound one, and say so."""
+    """Rename a damaged file, so that a sound one can take its place, and print a line."""
     aside = set_aside(path)
     where = f", is set aside as {aside.name}" if aside else ""
     _say(f"{path} cannot be read ({first_line(problem)}){where} and is made anew")
@@ -179,7 +179,7 @@ def _alone(key: str, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def kept_json(key: str, make: Callable[[], Any]) -> Any:
-    """The same for anything that JSON knows."""
+    """The same for anything that JSON can hold."""
 
     def write(made: Any, path: Path) -> None:
         path.write_text(json.dumps(made), encoding="utf-8")
@@ -201,7 +201,7 @@ def files() -> list[tuple[Path, os.stat_result]]:
 
 
 def shrink(to: int | None = None) -> int:
-    """Remove what was not used for longest until so many bytes are left; return how many went."""
+    """Remove the least recently used until so many bytes are left; return how many were removed."""
     to = limit() if to is None else to
     everything = files()
     excess = sum(stat.st_size for _, stat in everything) - to

@@ -39,7 +39,7 @@ FORMAT = 2
 
 
 class BrokenCheckpointError(Exception):
-    """A folder that is no whole checkpoint, and what is wrong with it."""
+    """A folder that is not a whole checkpoint, and what is wrong with it."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Saver:
 
     A checkpoint that cannot be written (a full disk) is reported and training goes on: the ones
     before it are still there.  Old ones go only when `keep` that are known to be whole exist.
-    A silent one leaves the writing to another process.
+    With `silent`, writing is left to another process.
     """
 
     def __init__(
@@ -191,14 +191,14 @@ class Saver:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             ready = torch.cuda.Event()
             ready.record()
-        # A process that is told to go does not wait for it: half a checkpoint does no harm.
+        # A process that is terminated does not wait for it: half a checkpoint does no harm.
         self._thread = threading.Thread(target=self._write, args=(snapshot, ready), daemon=True)
         self._thread.start()
 
     def wait(self, *, last: bool = False) -> None:
         """Wait until the checkpoint is on the disk, and warn if it could not be written.
 
-        With `last` this is an error: of a run's first checkpoint and of its last.
+        With `last`, which is set for a run's first and last checkpoints, this is an error.
         """
         if self._thread is not None:
             self._thread.join()
@@ -224,7 +224,7 @@ class Saver:
             self.good = [name for name in self.good if name != path.name] + [path.name]
             if not self._left:
                 self._forget()
-        except BaseException as problem:  # it is raised where the run can hear it
+        except BaseException as problem:  # `wait` raises it in the thread of the run
             self.problem = problem
 
     def _forget(self) -> None:
@@ -249,7 +249,7 @@ def advice(problem: OSError, folder: Path) -> str:
 
 
 def _manifest(content: dict[str, Any]) -> bytes:
-    """The content with its own checksum, in the one way in which it is written."""
+    """The content with its own checksum, in the only form in which it is written."""
     plain = json.dumps(content, sort_keys=True)
     whole = {"checksum": digest(plain.encode()), "content": content}
     return json.dumps(whole, sort_keys=True, indent=1).encode()

@@ -87,7 +87,7 @@ def memory_explained(
 ) -> Iterator[None]:
     """Say what to change where a batch does not fit into memory.
 
-    `together` rows are one question, and `choices` are what else can be changed.
+    `together` rows cannot be split, and `choices` lists what else can be changed.
     """
     try:
         yield
@@ -181,7 +181,7 @@ def check_precision(model: nn.Module, precision: torch.dtype, device: torch.devi
 
 
 def width_of(model: nn.Module) -> int:
-    """The width of a model, or where it is no model of labkit that of its widest matrix."""
+    """The width of a model; for a model that is not labkit's, that of its widest matrix."""
     backbone = backbone_of(model)
     if isinstance(backbone, Backbone):
         return backbone.width

@@ -38,7 +38,7 @@ def check_notes(given: dict[str, Any], read: dict[str, Any]) -> None:
     if not _as_given(given, read):
         name = next((n for n in given if n not in read or not _as_given(given[n], read[n])), None)
         raise TypeError(
-            f"trainer.notes cannot be saved: {name!r} holds a tuple, or a key that is no text; "
+            f"trainer.notes cannot be saved: {name!r} holds a tuple, or a key that is not a text; "
             f"{NOTES}"
         )
 
@@ -50,7 +50,7 @@ def _as_given(given: Any, read: Any) -> bool:
         )
     if isinstance(given, list):
         return all(map(_as_given, given, read))
-    return given == read or given != given  # nan is no number, not even itself
+    return given == read or given != given  # nan does not equal even itself
 
 
 def about(
@@ -67,7 +67,7 @@ def about(
 
 
 def _first(batches: Batches) -> str:
-    """The first batch of each stage, or what batches that depend on the model say they are."""
+    """The first batch of each stage; batches that depend on the model describe themselves."""
     if isinstance(batches, Stages):
         return "; ".join(f"from {start}: {_first(stage)}" for start, stage in batches.stages)
     if hasattr(batches, "described"):
@@ -210,6 +210,6 @@ def named(part: Any) -> str:
 
 
 def _held(part: Any) -> dict[str, Any]:
-    """What a dataclass was given, with or without slots, and what it holds beside."""
+    """The fields of a dataclass, with or without slots, and its other attributes."""
     given = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
     return {**given, **getattr(part, "__dict__", {})}

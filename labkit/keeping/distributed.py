@@ -76,15 +76,15 @@ class Replicated(Single):
     def __call__(
         self, targets: Targets, memory: Memory | None, counts: dict[str, int]
     ) -> tuple[Tensor, Outcome]:
-        """What `Loss` gives; DDP takes part only where there are gradients to exchange."""
+        """The result of `Loss`; DDP takes part only where there are gradients to exchange."""
         loss = self._wrapped() if torch.is_grad_enabled() else self.loss
         return loss(targets, memory, counts)
 
     def _wrapped(self) -> DistributedDataParallel:
-        """Made anew when other weights learn than before."""
+        """The loss in DDP, wrapped anew when other weights learn than before."""
         learning = [parameter.requires_grad for parameter in self.loss.parameters()]
         if self._ddp is None or learning != self._learning:
-            # A pooler or a head that nobody asks, or whose term has the weight 0, gets no gradient.
+            # A pooler or a head that is not used, or whose term has the weight 0, gets no gradient.
             # Which these are depends on the objective, so torch may warn that there are none.
             self._ddp = DistributedDataParallel(self.loss, find_unused_parameters=True)
             self._learning = learning
@@ -135,7 +135,7 @@ def wrapped(model: nn.Module, objective: Objective, processes: Processes) -> Sin
 
 
 def without_weights(model: nn.Module) -> nn.Module:
-    """A copy of the model whose tensors have shapes and no values: to count with."""
+    """A copy of the model whose tensors have shapes but no values, to count operations."""
     tensors = [*model.parameters(), *model.buffers()]
     shapes = {id(t): torch.empty_like(t, device="meta") for t in tensors}
     for t in model.parameters():

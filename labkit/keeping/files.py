@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 UNFINISHED = ".unfinished-"
-"""How the name of a file or folder starts that is still being written."""
+"""The prefix of the name of a file or folder that is still being written."""
 
 ABANDONED = 24 * 3600  # seconds without a write, after which an unfinished file is removed
 
@@ -114,7 +114,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _delete(path: Path) -> None:
-    # Of a link only the link goes.
+    # Of a link, only the link itself is removed.
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -211,7 +211,7 @@ def save_aligned(tensors: "Mapping[str, Tensor]", path: Path) -> None:
 
 
 def tensor_bytes(tensor: "Tensor") -> memoryview:
-    """Return the numbers of a tensor as they stand in a file."""
+    """Return the numbers of a tensor as they are stored in a file."""
     import torch
 
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 PART = 2**20
-"""So many numbers are looked at at a time: a text in a file may be larger than the memory."""
+"""How many numbers are read at a time: a text in a file may be larger than the memory."""
 NUMBER_OR_TEXT = (int, float, complex, str, bytes, PurePath, EllipsisType, NoneType)
 
 

@@ -24,7 +24,7 @@ LEARNED = 20
 
 
 class Verdict(NamedTuple):
-    """What is known of one step; each one number on the device."""
+    """The measurements of one step; each is one number on the device."""
 
     bad: Tensor
     """1 where the loss or a gradient is not finite: the step is not taken."""
@@ -93,7 +93,7 @@ class Health:
     def _count(self, bad: Tensor) -> None:
         known = self.tensors
         known["skipped"] = known["skipped"] + bad
-        # While the scale can still come down, too large a gradient is everyday life in float16.
+        # While the scale can still be lowered, gradients that overflow are normal in float16.
         serious = bad * (self.scale <= 1)
         known["bad_in_a_row"] = (known["bad_in_a_row"] + serious) * bad
         if "scale" in known:

@@ -83,7 +83,7 @@ def check_device(device: str) -> None:
 
 
 def contradictions(plan: Any) -> Iterator[str]:
-    """Yield what makes no sense side by side."""
+    """Yield what is wrong with combinations of fields."""
     if plan.warmup is not None and not 0 <= plan.warmup < plan.steps:
         yield (
             f"a warm-up of {plan.warmup} steps does not fit a run of {plan.steps}: "

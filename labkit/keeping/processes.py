@@ -1,4 +1,4 @@
-"""The processes that train one model: who they are, and what they tell one another."""
+"""The processes that train one model: who they are, and what they exchange."""
 
 import os
 import sys
@@ -46,7 +46,7 @@ class Processes:
         return values
 
     def agreed(self, value: T) -> T:
-        """What the first process says."""
+        """The value of the first process, in all processes."""
         if self.count == 1:
             return value
         box = [value]
@@ -54,7 +54,7 @@ class Processes:
         return box[0]
 
     def from_all(self, value: T) -> list[T]:
-        """What each process says."""
+        """The values of all processes, in the order of their ranks."""
         if self.count == 1:
             return [value]
         box: list[Any] = [None] * self.count
@@ -154,12 +154,12 @@ def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor of which each process holds a shard; all processes must ask."""
+    """All of a tensor of which each process holds a shard; all processes must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def gathered(tensors: Mapping[str, Tensor], processes: Processes) -> dict[str, Tensor]:
-    """Copies of whole tensors for the first process; all processes must ask.
+    """Copies of whole tensors for the first process; all processes must call this.
 
     One after the other, so that a model that is sharded is nowhere on a GPU as a whole.
     """

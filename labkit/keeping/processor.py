@@ -27,7 +27,7 @@ CGROUP = Path("/sys/fs/cgroup")
 COMPILERS = ("g++", "clang++", "c++", "cl")
 # A user who sets one of these has chosen the number of threads.
 CHOSEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-# What a processor can do also depends on what the libraries were told to use of it.
+# What a processor can do also depends on which of its features the libraries may use.
 TOLD = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
 
 
@@ -66,7 +66,7 @@ def threads() -> tuple[int, str]:
 
 
 def set_threads() -> None:
-    """Let torch have no more threads than the rule says; a smaller number that was set stays."""
+    """Limit torch to the threads that the rule allows; keep a smaller number that was set."""
     import torch
 
     torch.set_num_threads(min(torch.get_num_threads(), threads()[0]))
@@ -97,7 +97,7 @@ def bfloat16_pays() -> bool:
 
 
 def can_compile() -> bool:
-    """Return whether torch can compile, with a C++ compiler and Python's headers; else say so."""
+    """Return whether torch can compile, with a C++ compiler and Python's headers; else warn."""
     named = os.environ.get("CXX")
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not any(shutil.which(name) for name in ((named,) if named else COMPILERS)):

@@ -1,4 +1,4 @@
-"""What a step of training found, and how well a model predicts, as lines to print."""
+"""The reports of a training step and of an evaluation, as lines to print."""
 
 import math
 import time
@@ -108,7 +108,7 @@ class Evaluation:
         said = f"loss {self.loss:.4f} over {self.count:,} predictions"
         if self.floor is None:
             return said
-        # The floor is one of words: what else is in the loss, a penalty say, has none.
+        # The floor is that of words: other terms of the loss, such as a penalty, have none.
         name, mean = next(iter(self.metrics.items()), ("loss", self.loss))
         also = "" if mean == self.loss else f", {name} {mean:.4f}"
         return f"{said}{also}, {mean - self.floor:.4f} above the floor of {self.floor:.4f}"

@@ -1,4 +1,4 @@
-"""What keeps a run alive: checkpoints, signals, and the way back from losses that are no numbers.
+"""What keeps a run alive: checkpoints, signals, and the way back from losses that are not finite.
 
 A run needs no more of a trainer than `Trains` lists: its steps, its state, and a way to restore it.
 """
@@ -193,7 +193,7 @@ class Run:
         }
         own = {kind: part for kind, part in saved.tensors.items() if not foreign.get(kind)}
         if "memory" in own and before["precision"] != self.plan.precision:
-            # torch joins neither kind of 16 bits with the other, but both with 32.
+            # torch cannot concatenate bfloat16 and float16, but either of them with float32.
             memory = own["memory"].items()
             own["memory"] = {n: exact(t) if t.is_floating_point() else t for n, t in memory}
         return replace(saved, tensors=own)
@@ -288,7 +288,7 @@ class Run:
         return found
 
     def _end(self, signalled: bool) -> None:
-        """Say where the run was saved, and end as the signal would have."""
+        """Print where the run was saved, and end as the signal would have."""
         if self.saver is None:
             return
         self.saver.wait(last=True)
@@ -298,7 +298,7 @@ class Run:
             self.stop.leave(message=message)
 
     def _keep_promise(self) -> None:
-        """Save where the reader's loop was left after a signal was told that this would be done."""
+        """Save if the reader's loop was left after a signal, whose message promised to save."""
         # Other processes may not have left theirs, and to save they would all have to take part.
         if self.saver is not None and self.stop.promised and self.processes.count == 1:
             self.saver.save(self.snapshot())
@@ -337,5 +337,5 @@ class Run:
 
 
 def arrives_late(device: torch.device) -> bool:
-    """Whether to read a number of this device at once would wait for it."""
+    """Whether reading a number from this device at once would have to wait for it."""
     return device.type == "cuda"

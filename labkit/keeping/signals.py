@@ -1,4 +1,4 @@
-"""Asked to stop: finish the step, save, and go; asked again, go at once.
+"""Signals that stop a run: the first lets it finish the step and save, the second ends it at once.
 
 SIGINT is Ctrl-C and the stop button of a notebook; SIGTERM is what a cluster sends before it takes
 a machine away.
@@ -53,11 +53,11 @@ class Stop:
 
     @property
     def promised(self) -> bool:
-        """Whether somebody was told that the step will be finished and saved."""
+        """Whether a message has promised that the step will be finished and saved."""
         return self.asked is not None and not self.at_once
 
     def handler_before(self, number: int) -> Any:
-        """What handled the signal before this run, and before those that have ended by now."""
+        """The handler of the signal before this run, and before runs that have ended since."""
         handler = self.before[number]
         earlier = getattr(handler, "__self__", None)
         if isinstance(earlier, Stop) and earlier.over:

@@ -51,9 +51,9 @@ def counted_operations(model: nn.Module, objective: Objective, targets: Targets)
     state = {name: buffer.to(where) for name, buffer in step.named_buffers()}
     for name, parameter in step.named_parameters():
         state[name] = parameter.detach().to(where).requires_grad_(parameter.requires_grad)
-    # Where there are no numbers, a mask takes all that it may.
+    # On the meta device a mask has no values, so it selects everything.
     everything = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
-    # A compiled model is counted as it stands in the source.
+    # A compiled model is counted as if it were not compiled.
     with torch.compiler.set_stance("force_eager"), everything, products() as counter:
         given = unpadded(targets) if where.type == "meta" else targets
         arguments = (given.to(where), None, targets.counts)
@@ -63,7 +63,7 @@ def counted_operations(model: nn.Module, objective: Objective, targets: Targets)
 
 
 def unpadded(targets: Targets) -> Targets:
-    """The same as if all were text: on the meta device nobody can tell where the padding is."""
+    """The same as if nothing were padding, which the meta device cannot tell from text."""
     return replace(targets, padded=False, parts=tuple(map(unpadded, targets.parts)))
 
 

@@ -23,7 +23,7 @@ TOUCHED = 64 << 20  # bytes of a file that may be in memory before they are hand
 
 
 class Pages:
-    """Releases the pages of a file that were read; a long run would hold all of it in memory."""
+    """Releases the pages of a file that were read: a long run would keep all of it in memory."""
 
     def __init__(self, mapped: mmap.mmap) -> None:
         self._mapped, self._touched = mapped, 0

@@ -14,7 +14,7 @@
     world.is_sentence(words)                            whether the language can say it
     world.are_sentences([words, ...])                   the same of many sentences at once
 
-Files, in the order to read them: `grammar.py` is what `reading.py` and `patterns.py` read of a
+Files, in the order to read them: `grammar.py` holds what `reading.py` and `patterns.py` read from a
 folder; `plan.py`, `builder.py` and `machine.py` compile it to a hidden Markov model, which
 `compiled.py` keeps in a file; `memory.py` is what a document remembers; `sampling.py` draws
 documents; `sums.py` holds the forward and backward sums, also for words that may be wrong;

@@ -1,13 +1,13 @@
 """All answers to a prompt with their exact chances: what instructions and rewards are measured by.
 
-The language of data/answers asks and answers; to each prompt it has so few answers that all can be
-listed, so a policy, its reward and its distance from the language are sums without sampling.
+The documents of data/answers are questions and answers. Each prompt has so few answers that all can
+be listed, so a policy, its reward and its distance from the language are sums without sampling.
 
     world = load_world("answers")
     answers = list_answers(world, "where does sara live ?".split())
     rewards = answers.rewards("naples")                 right, polite, brief, fresh: [answer] each
 
-What is best for a reward is in `optimal.py`: `best_policy(answers.chances, reward, beta)`.
+The best policy for a reward is in `optimal.py`: `best_policy(answers.chances, reward, beta)`.
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ class Answers:
 
 
 def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) -> Answers:
-    """List all that may follow a prompt up to the end of its document, the end mark left out."""
+    """List every continuation of a prompt to the end of its document, without the end mark."""
     check_whole("most", most, 1)
     machine, start = language.machine, language.numbers(list(prompt))
     texts = _continuations(machine, start, _alive(language, prompt), most)
@@ -67,7 +67,7 @@ def list_answers(language: Language, prompt: Sequence[str], most: int = MOST) ->
 
 
 def _alive(language: Language, prompt: Sequence[str]) -> Alive:
-    """The states, each with its classes, that may have said the last word of the prompt."""
+    """The states that may have emitted the last word of the prompt, each with its classes."""
     if not len(prompt):
         raise ValueError("the prompt is empty: give at least one word")
     machine = language.machine
@@ -81,7 +81,7 @@ def _alive(language: Language, prompt: Sequence[str]) -> Alive:
 def _continuations(
     machine: Machine, prompt: np.ndarray, alive: Alive, most: int
 ) -> list[np.ndarray]:
-    """Follow every arc to the end marks; texts with the same words are one."""
+    """Follow every arc to the end marks; merge texts with the same words."""
     arcs, emissions = machine.onward, machine.emissions
 
     @cache
@@ -93,7 +93,7 @@ def _continuations(
 
     @cache
     def after(states: Alive) -> dict[int, Alive]:
-        """The next words, and the states that are alive behind each."""
+        """The next words, and the states that are alive after each."""
         found: dict[int, set[tuple[int, int]]] = defaultdict(set)
         for state, classes in states:
             for target in arcs.target[arcs.start[state] : arcs.start[state + 1]].tolist():
@@ -114,6 +114,6 @@ def _continuations(
         if len(texts) + len(open_) > most:
             shown = " ".join(machine.vocabulary[n] for n in prompt)
             raise ValueError(
-                f'"{shown}" has more than {most:,} answers: ask more, or allow more with `most`'
+                f'"{shown}" has more than {most:,} answers: add words, or allow more with `most`'
             )
     return texts

@@ -1,8 +1,9 @@
 """Compile a grammar: every sentence becomes a chain of states, every slot one state.
 
-A frontier is what a sentence has come to.  For all values of the variables that live there it holds
-nodes, each with its chance to go on to the next item.  A variable lives from its first to its last
-mention; behind that, the copies flow together again.  Read `_Builder._items` first.
+A frontier is the point up to which a sentence is compiled. For all values of the variables that
+live there, it holds nodes, each with its chance of going on to the next item. A variable lives from
+its first to its last mention; after that, the copies are merged again.  Read `_Builder._items`
+first.
 """
 
 import itertools
@@ -201,7 +202,7 @@ class _Builder:
         return out
 
     def _tied(self, tied: Tied, frontier: Frontier) -> Frontier:
-        """Go on with the option that the variables say; those without a value are drawn now."""
+        """Continue with the option that the variables select; draw those that have no value yet."""
         count = len(tied.options)
         out: Frontier = {}
         for values, nodes in frontier.items():
@@ -272,7 +273,7 @@ class _Builder:
             if not flag or self.new_forms or words[table.columns.index(flag)] == "yes"
         ]
         if not asked:
-            raise WorldError(slot.location, f'no row of "{name}" says yes in the column "{flag}"')
+            raise WorldError(slot.location, f'no row of "{name}" has "yes" in the column "{flag}"')
         out: Frontier = {}
         for values, nodes in frontier.items():
             known = dict(values)
@@ -407,9 +408,9 @@ class _Builder:
         return _largest(parts)
 
     def _phrase_sizes(self, slot: Slot) -> dict[str, int]:
-        """The variables that a phrase shares with what it stands in."""
+        """The variables that a phrase shares with the sentence or phrase around it."""
         if slot.name not in self.phrase_sizes:
-            self.phrase_sizes[slot.name] = {}  # a phrase in itself is refused later
+            self.phrase_sizes[slot.name] = {}  # a phrase that contains itself is refused later
             sizes = _largest(self._sizes(p.items) for p in self.grammar.phrases[slot.name])
             self.phrase_sizes[slot.name] = {
                 name: n for name, n in sizes.items() if _shared(name) or name in self.grammar.tables
@@ -422,7 +423,7 @@ class _Builder:
         return self._emission(("token", *token), [(token, 1.0, self.classes.every)])
 
     def _emission(self, key: tuple, rows: list[Row]) -> int:
-        """The number of an emission; it is made when first asked for."""
+        """The number of an emission, which is made at its first use."""
         if key not in self.emissions:
             emission = self.emissions[key] = len(self.emission_rows)
             merged: dict[tuple[int, int], float] = {}
@@ -451,7 +452,7 @@ class _Builder:
             self.families.append(Family(name, 0.0, [{word} for word in words], base))
 
     def _urn_family(self, name: str, vowel: bool, members: list[int]) -> int:
-        """The family of a list, or of the part of it that takes "an"; made when first asked for."""
+        """The family of a list, or of its words that take "an"; it is made at its first use."""
         if (name, vowel) in self.family_of:
             return self.family_of[name, vowel]
         urn, lists = self.grammar.urns[name], self.grammar.lists
@@ -489,16 +490,16 @@ class _Builder:
         for _, section, _, _, family in self.states:
             if family >= 0:
                 members.setdefault(names[section], set()).add(family)
-        # Group 0 are the topics that remember nothing.
+        # Group 0 holds the topics that remember nothing.
         number = {name: n for n, name in enumerate(members, start=1)}
         self.members = [[], *map(sorted, members.values())]
         self.group = np.array([number.get(names[section], 0) for _, section, *_ in self.states])
 
     def _check_families(self) -> None:
-        """The sums stay exact because remembered words come from their own slots alone."""
+        """Refuse remembered words outside their own slots: the sums would not be exact."""
         owners = [self._owners(group) for group in self.members]
         words = list(self.number)
-        # Most states say what another one of their group has said.
+        # Most states emit the same as an earlier state of their group.
         groups, seen = self.group.tolist(), set()
         for state, (emission, _, pattern, _, own) in enumerate(self.states):
             if (said := (groups[state], emission, own)) in seen:
@@ -506,7 +507,7 @@ class _Builder:
             seen.add(said)
             owner = owners[groups[state]]
             if owner and emission == self.emissions.get(("any",)):
-                message = "{any} says words that these documents remember"
+                message = "{any} includes words that these documents remember"
                 advice = "use it in a topic without facts and urns"
                 raise WorldError(self.patterns[pattern], f"{message}: {advice}")
             for word, *_ in self.emission_rows[emission] if owner else ():
@@ -532,12 +533,12 @@ class _Builder:
         return owner
 
     def _check_outright(self) -> None:
-        """Forms that are held out are said by lists alone."""
+        """Refuse a held-out form in a sentence, a fact or a prompt: only lists may contain it."""
         outright = {names[1] for names in self.emissions if names[0] in ("token", "verb")}
         outright |= {word for family in self.families for words in family.words for word in words}
         for word, location in self.grammar.held_out.items():
             if word in outright:
-                message = "is held out, but a sentence, a fact or a prompt says it outright"
+                message = "is held out, but a sentence, a fact or a prompt contains it"
                 raise WorldError(location, f'"{word}" {message}')
 
     def _location(self, name: str) -> Location:
@@ -585,12 +586,12 @@ class _Builder:
 
 
 def _table_of(slot: Slot) -> str:
-    """The table that `{village!asked.name}` asks, if there is one of this name."""
+    """The table that `{village!asked.name}` refers to, if there is one of this name."""
     return slot.name.partition("!")[0].partition(".")[0]
 
 
 def _largest(parts: Iterable[dict[str, int]]) -> dict[str, int]:
-    """Unite the sizes of variables; of two sizes of one variable the larger one counts."""
+    """Merge the sizes of variables; where two differ, the larger one counts."""
     found: dict[str, int] = {}
     for part in parts:
         for name, n in part.items():

@@ -5,7 +5,7 @@ probabilities needs it. It is compiled once for the machine: from then on a proc
 in a few hundredths of a second, and a class of kernels holds its arrays once.
 
 The file is found by the language and by the code that compiles it, and is checked against its
-digest. It is in the format of safetensors, with what is not an array as JSON in its head.
+digest. It is a safetensors file; everything that is not an array is JSON in its header.
 """
 
 import functools
@@ -37,7 +37,7 @@ DTYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "?"}
 
 
 def compiled(grammar: Grammar) -> Machine:
-    """Compile a grammar, or read what was compiled of it before."""
+    """Compile a grammar, or read the result of an earlier compilation."""
 
     def make() -> Machine:
         return compile_grammar(grammar, new_forms=False)
@@ -61,7 +61,7 @@ def code() -> bytes:
 
 
 def write_machine(machine: Machine, path: Path) -> None:
-    """Write a machine with what it has tabulated."""
+    """Write a machine and the tables that it has computed."""
     from safetensors.numpy import save_file
 
     arrays: dict[str, np.ndarray] = {}
@@ -101,7 +101,7 @@ def read_machine(path: Path) -> Machine:
 
 
 def mapped(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of a safetensors file as they are on the disk, and what its head says."""
+    """The arrays of a safetensors file, mapped from the disk, and the metadata in its header."""
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     begin = 8 + int.from_bytes(content[:8], "little")

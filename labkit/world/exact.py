@@ -49,7 +49,7 @@ MOST = 10**9
 
 
 def read_only(kept: np.ndarray) -> np.ndarray:
-    """The array, which cannot be changed: everybody who loads a language is given the same one."""
+    """Make an array read-only: everybody who loads a language is given the same one."""
     kept.setflags(write=False)
     return kept
 
@@ -87,9 +87,7 @@ class Language:
     ) -> list[Document]:
         """Draw documents, so many or with so many words at least; `split=None`: of both splits."""
         if (documents is None) == (words is None):
-            raise ValueError(
-                "say how much to draw: documents=100 or words=1_000_000, one of the two"
-            )
+            raise ValueError("give how much to draw: documents=100 or words=1_000_000, not both")
         name, much = ("words", words) if documents is None else ("documents", documents)
         check_whole(name, much, most=MOST)
         assert much is not None
@@ -105,7 +103,7 @@ class Language:
     ) -> Iterator[Document]:
         """The same documents one by one, without end.
 
-        `having` "feeling" or "relation": reviews or prompts alone.
+        `having="feeling"` draws only reviews, "relation" only prompts.
         """
         if split is not None and split not in SPLITS:
             raise ValueError(
@@ -219,7 +217,7 @@ class Language:
     ) -> np.ndarray:
         """log p(word | all words before), or after with direction="backward", for every word.
 
-        `reach` limits what is known to so many words; the text then seems to start anywhere.
+        `reach` limits the context to so many words, as if the text started anywhere.
         """
         return self.log_probabilities([words], direction=direction, reach=reach, start=start)[0]
 
@@ -278,7 +276,7 @@ class Language:
     def _within_reach(
         self, texts: list[np.ndarray], direction: str, reach: int, start: str
     ) -> list[np.ndarray]:
-        """Every word is the last (or first) of a window of its own."""
+        """Read each word as the last (or first) one of a window of its own."""
         forward = direction == "forward"
         windows: dict[str, list[tuple[int, int, np.ndarray]]] = {"anywhere": [], start: []}
         for i, text in enumerate(texts):
@@ -310,8 +308,7 @@ class Language:
     def _word_before(self, text: np.ndarray) -> np.ndarray:
         """The distribution of the word before a text.
 
-        Either the text stands within a document, or the end mark comes before and a document
-        begins with it.
+        Either the text is inside a document, or it begins one and the end mark comes before it.
         """
         if not len(text):
             return self.conditional(np.array([0]), [0], start="anywhere")[0]
@@ -433,7 +430,7 @@ class Language:
     ) -> list[dict[int, Posterior]]:
         """The weights of the states at the wanted positions, given all that a row shows.
 
-        Nothing in these rows is noisy.
+        No word of these rows is noisy.
         """
         found = posteriors(self.machine, rows, self._start(start), wanted)
         out = []
@@ -507,5 +504,5 @@ class Language:
 
 
 def _ratios(log: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """log p(this | known); what follows the impossible is impossible."""
+    """log p(this | known), which is -inf where what is known is impossible."""
     return np.where(known > -np.inf, log - np.where(known > -np.inf, known, 0.0), -np.inf)

@@ -10,8 +10,8 @@
 With `reach` only so many words are known: a segment without memory.  With `channel` some of the
 chosen words are replaced or kept, as in BERT's own training.
 
-The mean is in nats a prediction.  Its standard error takes documents as independent (a ratio
-estimate), which they are: words of one document are not.
+The mean is in nats per prediction. Its standard error (a ratio estimate) treats documents as
+independent, which they are; the words of one document are not.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ BERT: Channel = (0.8, 0.1, 0.1)
 
 @dataclass(frozen=True)
 class Floor:
-    """Nats a prediction, its standard error, and the loss of every prediction of every document."""
+    """The mean in nats per prediction, its standard error, and the losses of every document."""
 
     mean: float
     standard_error: float
@@ -43,7 +43,7 @@ class Floor:
 
     @property
     def total(self) -> float:
-        """Nats in all: divided by a number of tokens, the floor per token of any tokenizer."""
+        """The sum in nats; divided by a number of tokens, the floor per token of any tokenizer."""
         return self.mean * self.count
 
     def __str__(self) -> str:
@@ -101,14 +101,13 @@ def floor(
     if objective == "masked":
         return _possible(masked(language, texts, chosen, rate, channel, seed, start))
     joints = language.joints(list(zip(texts, chosen, strict=True)), start=start)
-    # Only the sum does not depend on the order in which the words are predicted: it is spread
-    # evenly.
+    # Only the sum of the losses is independent of the order of prediction, so it is spread evenly.
     pairs = zip(joints, chosen, strict=True)
     return _possible([np.full(len(h), -log / len(h)) for log, h in pairs])
 
 
 def _possible(losses: list[np.ndarray]) -> Floor:
-    """The mean, where every document can be a text of the language."""
+    """The mean of the losses; a document that is not of the language is refused."""
     for number, loss in enumerate(losses):
         if not np.isfinite(loss).all():
             raise ValueError(

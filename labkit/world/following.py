@@ -38,9 +38,9 @@ class Following(NamedTuple):
 class Direction(NamedTuple):
     """How a text is read: from its first word on, or from its last word back.
 
-    `begin` weighs the states before the first word that is read. `said` are arcs from each state
-    to what may be said next: number `emission + emissions * group`. `over` weighs the end of
-    another document next to a state.
+    `begin` weighs the states before the first word that is read. `said` holds the arcs from each
+    state to the emissions that may come next: number `emission + emissions * group`. `over` weighs
+    the end of another document next to a state.
     """
 
     arcs: Arcs
@@ -57,7 +57,7 @@ def direction_over(
     every = emissions * len(machine.members)
     source = owners(arcs.start)
     said = machine.emission[arcs.target] + emissions * machine.group[arcs.target]
-    # Many states say the same words: all arcs to them are one.
+    # Many states emit the same words: the arcs to them are merged.
     key, number = np.unique(source * every + said, return_inverse=True)
     weight = np.bincount(number, arcs.weight * prior[arcs.target])
     return Direction(arcs, begin, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
@@ -66,7 +66,7 @@ def direction_over(
 def following(
     machine: Machine, memory: Memories, texts: list[np.ndarray], way: Direction, least: float
 ) -> list[Following]:
-    """The words that may follow each prefix of each text, those less likely than `least` not."""
+    """The words that may follow each prefix of each text, except those less likely than `least`."""
     nothing = Following(np.zeros(1, int), np.zeros(0, int), np.zeros(0))
     out = [nothing] * len(texts)
     rows = [Symbols(text) for text in texts]
@@ -104,7 +104,7 @@ def joined(
 
 
 def documents_of(text: np.ndarray) -> list[np.ndarray]:
-    """The parts of a text that end with an end mark, and what stands behind the last one."""
+    """The parts of a text that end with an end mark, and what follows the last one."""
     ends = np.nonzero(text[:-1] == 0)[0] + 1
     return np.split(text, ends)
 
@@ -223,7 +223,7 @@ class Drawn:
     def next(
         self, chances: Chances, g: int, row: np.ndarray, word: np.ndarray, bits: np.ndarray
     ) -> np.ndarray:
-        """Of each word, its chance in the next draw, summed over the classes and styles."""
+        """The chance of each word in the next draw, summed over the classes and styles."""
         weights, value = chances.weights[g], self.memory.value_of[word]
         seen, share, whole = self._urn(row, value)
         # Only the base depends on the class and the style.

@@ -78,7 +78,7 @@ def _draw(lexicon: Lexicon, head: str) -> str:
 
 
 def _written(number: float) -> str:
-    """All digits of a number, without the exponent that a sentence would take for a word."""
+    """All digits of a number, without an exponent, which would be read as a word."""
     return np.format_float_positional(number, trim="0")
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 _VOWELS = "aeiou"
-# Words that sound otherwise than they look: "an honest", "an hour"; "a useful", "a one".
+# Words that do not sound as they are spelled: "an honest", "an hour"; "a useful", "a one".
 _AN = re.compile(r"(?!us[eu]|uni[cfqtv]|eu|one\b|once)[aeiou]|hono|hones|hour|heir")
 
 # Auxiliaries: present singular and plural, past singular and plural.
@@ -61,7 +61,7 @@ def progressive(word: str, irregular: list[str]) -> str:
 
 
 def base(word: str, irregular: list[str]) -> str:
-    """The word as it stands."""
+    """The word unchanged."""
     return word
 
 

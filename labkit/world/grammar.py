@@ -1,4 +1,4 @@
-"""What the files of a language say, once they are read: lists, facts, relations, topics, sentences.
+"""The contents of a language's files: lists, facts, relations, topics, sentences.
 
 `data/language/README.md` explains the files by adding a topic; `reading.py` reads them.
 """
@@ -11,7 +11,7 @@ from labkit.checks import clipped, nearest
 
 
 class Location(NamedTuple):
-    """Where something stands: a file and its line."""
+    """A location in the files of a language: a file and a line."""
 
     file: str
     line: int
@@ -70,7 +70,7 @@ class Choice(NamedTuple):
 
 
 class Tied(NamedTuple):
-    """`<x: a|b>`: the option that the variable x says; `<x+y: a|b>`: the sum, modulo their number.
+    """`<x: a|b>`: the option that x selects; `<x+y: a|b>`: the sum, modulo the number of options.
 
     `<a|b>` belongs to the side of the whole sentence, the variable without a name.  With
     `<x~0.9: a|b>` the option is taken with this chance, and else one of the others.
@@ -204,7 +204,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Grammar:
-    """All that the files say."""
+    """Everything that the files define."""
 
     lists: dict[str, list[Filler]] = field(default_factory=dict)
     urns: dict[str, Urn] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class Grammar:
 
 
 def expected(what: str, given: str, known: Iterable[str]) -> str:
-    """Say what was expected instead of `given`: what is near, or else what there is."""
+    """Name what was expected instead of `given`: similar names, or else all that there are."""
     known = list(known)
     near = nearest(given, known, cutoff=0.6)
     hint = f'did you mean "{near}"?' if near else f"There are: {', '.join(sorted(known)[:40])}"

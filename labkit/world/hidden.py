@@ -46,7 +46,7 @@ def hide(machine: Machine, words: np.ndarray, hidden: list[int]) -> np.ndarray:
     """The words with the symbol of a hidden word at the hidden positions."""
     positions = [position_in(position, len(words)) for position in hidden]
     if len(set(positions)) < len(positions):
-        raise ValueError(f"of the positions {hidden} one occurs twice: give each once")
+        raise ValueError(f"a position occurs twice in {hidden}: give each once")
     masked = words.copy()
     masked[positions] = machine.hidden
     return masked

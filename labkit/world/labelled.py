@@ -9,8 +9,8 @@ classifier.
     passages     two neighbouring passages             -> "right", or "swapped"
     next         a sentence and another                -> "next", or "random", from another document
 
-A passage is six sentences: the order of two single sentences is often open, that of two passages
-seldom (ALBERT, too, takes long segments; Lan et al. 2020, section 3.1).
+A passage is six sentences: two single sentences often fit in either order, two passages seldom
+(ALBERT, too, takes long segments; Lan et al. 2020, section 3.1).
 
 No document and no example is ever in both splits: each is put into one by a hash of its own words.
 """
@@ -85,8 +85,8 @@ def _as_many_of_each(
         if passed > TRIES:
             rare = min(found, key=lambda label: len(found[label]))
             raise ValueError(
-                f"none of {TRIES:,} examples is one of those that are missing of {rare!r} in "
-                f"{split}: ask for fewer, or for another task"
+                f"too few examples of {rare!r} in {split} (no new one in {TRIES:,} draws): ask for "
+                "fewer, or for another task"
             )
         if rows is not None and len(rows) < share and example_split(candidate) == split:
             passed = 0
@@ -98,7 +98,7 @@ def _as_many_of_each(
 
 
 def example_split(example: Example) -> str:
-    """The only split that this text may belong to: half of all texts each, whatever their label."""
+    """The split that this text belongs to: half of all texts are in each, whatever their label."""
     texts = sorted([" ".join(example.words), " ".join(example.second or ())])
     return SPLITS[text_hash(f"{example.position} | {' | '.join(texts)}") % 2]
 
@@ -106,7 +106,7 @@ def example_split(example: Example) -> str:
 def _candidates(
     language: Language, task: str, seed: int, split: str, random: np.random.Generator
 ) -> Iterator[Example]:
-    """Go through documents of the split without end, and cut examples from them."""
+    """Yield examples cut from documents of the split, without end."""
     having = task if task in WHOLE else None
     documents = language.documents(seed=seed, split=split, having=having)
     while task in PAIRED:
@@ -157,7 +157,7 @@ def _neighbours(document: Document, count: int) -> Iterator[tuple[int, int, int]
 
 
 def priors(language: Language, task: str) -> dict[str, float]:
-    """How often each label is met without balancing."""
+    """The share of each label without balancing."""
     machine = language.machine
     if task in PAIRED:
         return dict.fromkeys(("next", "random") if task == "next" else ("right", "swapped"), 0.5)

@@ -1,6 +1,6 @@
 """The file of a translation: lists of words with their translations, and pairs of sentences.
 
-`read_lexicon` reads it, and says with its line what is wrong in it.
+`read_lexicon` reads it; an error in the file is reported with its line.
 """
 
 import functools
@@ -53,7 +53,7 @@ class TranslatedFiller(NamedTuple):
 
 @dataclass
 class Lexicon:
-    """What the file says: lists of fillers, endings by gender, pairs of patterns, letters."""
+    """The contents of the file: lists of fillers, endings by gender, pairs of patterns, letters."""
 
     lists: dict[str, list[TranslatedFiller]] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def read_lexicon(name: str, text: str) -> Lexicon:
 
 
 def _once(first: dict[str, Location], what: str, location: Location) -> None:
-    """Refuse what was given before, with both locations."""
+    """Refuse a duplicate, with both locations."""
     if what in first:
         message = f"a second {what}: the first is in {first[what]}, leave one of the two out"
         raise WorldError(location, message)
@@ -202,7 +202,7 @@ def _check_plain(pattern: Pattern) -> None:
 
 
 def _check_target(lexicon: Lexicon, source: Pattern, target: Pattern) -> None:
-    """A translation refers to what the sentence above it says."""
+    """Refuse a translation that refers to anything that is not in the sentence above it."""
     _check_plain(target)
     place, said = target.location, _always(source.items)
     slots = {item.name for item in walk(source.items) if isinstance(item, Slot)}

@@ -14,7 +14,7 @@ chains between few full stops.
               unknown one (none)
     onward    state -> state, the way over full stop and section included;  turned: the same, back
 
-What a document remembers (facts, urns) is no part of the state: such a state emits each of its
+What a document remembers (facts, urns) is not part of the state: such a state emits each of its
 words with weight 1, and `memory.py` multiplies by their chance.  What changes the words of a
 document but never its arcs (its tense, the gender of its hero) is a class: an emission says in
 which classes it emits a word, as the bits of a number.
@@ -80,7 +80,7 @@ def pack_arcs(source: np.ndarray, target: np.ndarray, weight: np.ndarray, size: 
 
 @dataclass
 class Machine:
-    """The compiled language: see the head of the file for the arrays."""
+    """The compiled language: the docstring of the module describes the arrays."""
 
     vocabulary: tuple[str, ...]
     number: dict[str, int]
@@ -206,7 +206,7 @@ def owners(start: np.ndarray) -> np.ndarray:
 
 
 def pack_emissions(rows: list[list[tuple[int, float, int]]]) -> Emissions:
-    """Put the distributions, given as (word, weight, classes), one behind the other."""
+    """Concatenate the distributions, which are given as (word, weight, classes)."""
     start = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
     word, weight, classes = zip(*(entry for row in rows for entry in row), strict=True)
     return Emissions(start, np.array(word), np.array(weight), np.array(classes))

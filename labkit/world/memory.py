@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A document of style k says the k-th synonym of a styled list so many times as often.
+# How many times as often a document of style k uses the k-th synonym of a styled list.
 PREFERENCE = 8.0
-# So many chances of remembered words are kept, a few hundred bytes each.
+# How many chances of remembered words are cached, a few hundred bytes each.
 KEPT = 20_000
 
 
@@ -32,7 +32,7 @@ class Family:
 
 
 class Memories:
-    """What documents of every group of topics remember; those of group 0 remember nothing."""
+    """The memory of the documents of each group of topics; those of group 0 remember nothing."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Memories:
     def log_chance(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of all that is remembered of the words: [group, class].
 
-        It is kept: of the windows of a text, one after another, most remember the same words.
+        The result is cached: most of the successive windows of a text remember the same words.
         """
         words = words[self.remembered[words]]
         key = np.sort(words).tobytes()
@@ -108,7 +108,7 @@ class GroupMemory:
         for t, v in enumerate(values.tolist()):
             family, base = int(self.family_of[v]), self.base[:, :, v]
             n, alpha = drawn.get(family, 0), float(self.alpha[family])
-            # With α = 0 what was drawn is certain; only its first draw knows of the class.
+            # With α = 0 what was drawn is certain; only its first draw depends on the class.
             chances[t] = base if n == 0 else (counts.get(v, 0) + alpha * base) / (n + alpha)
             counts[v], drawn[family] = counts.get(v, 0) + 1, n + 1
         with np.errstate(divide="ignore"):

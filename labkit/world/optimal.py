@@ -38,7 +38,7 @@ def with_rest(p: np.ndarray) -> np.ndarray:
 
 
 def _check_complete(p: np.ndarray) -> None:
-    """Refuse probabilities that leave some answers out, whose sums would be none of a policy."""
+    """Refuse probabilities that leave some answers out: their sums would describe no policy."""
     total = p.sum()
     require(
         abs(total - 1) <= 1e-3,
@@ -133,7 +133,7 @@ def best_of_bound(n: int) -> float:
 
 def _check_drawn(n: int) -> None:
     if not n >= 1 or n % 1:
-        raise ValueError(f"the best of {n} was asked for: give a whole number, at least 1")
+        raise ValueError(f"n is {n}: give a whole number, at least 1")
 
 
 def win_rate(

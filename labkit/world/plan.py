@@ -112,7 +112,7 @@ class SectionPlan:
 
 
 def leads_to(grammar: Grammar, topic: Topic) -> dict[str, tuple[float, Location]]:
-    """Where a topic leads, by its own word or by that of the topics after it."""
+    """Where a topic leads: its own `leads to`, and the `comes after` of other topics."""
     table = dict(topic.leads_to)
     for other in grammar.topics.values():
         if topic.name in other.comes_after:
@@ -138,10 +138,10 @@ def groups(grammar: Grammar) -> dict[str, str]:
 
 
 def _check_kinds(grammar: Grammar) -> None:
-    """Documents begin with topics that exist."""
+    """Check that documents begin with topics that exist."""
     if not grammar.kinds:
         location = Location("the language", 0)
-        raise WorldError(location, "no `documents` block says which kinds of documents there are")
+        raise WorldError(location, "no `documents` block lists the kinds of documents")
     known = [*grammar.topics, *(["relations"] if grammar.relations else [])]
     for kind in grammar.kinds.values():
         for name, (_, location) in kind.begins.items():
@@ -162,7 +162,7 @@ def _after(grammar: Grammar, topic: Topic) -> set[str]:
 
 
 def _check_reached(grammar: Grammar, after: dict[str, set[str]]) -> None:
-    """Some document reaches each topic, and can end after it."""
+    """Check that some document reaches each topic and can end after it."""
     begins = {name for kind in grammar.kinds.values() for name in kind.begins}
     reached = _closure(begins, after)
     for topic in grammar.topics.values():

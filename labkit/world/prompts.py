@@ -25,11 +25,11 @@ def few_shot(language: Language, shots: int, size: int, *, seed: int = 0) -> Lab
     """
     relations = list(language.grammar.relations.values())
     if not relations:
-        raise ValueError("this language has no relations: load the language that has")
+        raise ValueError("this language has no relations: load one that has some")
     tables = [_table(relation) for relation in relations]
     # As many questions as the relation has that has fewest; one of them stays open.
     fewest = min(len({asked for asked, _ in table}) for table in tables)
-    # Prompts in which a question comes twice are drawn again: with more, hardly any is left.
+    # Prompts that repeat a question are drawn again; with more shots, hardly any would be left.
     check_whole("shots", shots, most=min(fewest - 1, MOST_SHOTS))
     check_whole("size", size, 1)
     check_seed(seed)

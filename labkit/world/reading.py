@@ -1,8 +1,8 @@
 """Read the files of a language.
 
 A file is a series of blocks: a header at the left margin and its lines indented below it; `#`
-starts a comment.  What is read is checked as far as one file can tell; `plan.py` and `builder.py`
-check how the parts fit.  Read `read` first, then `patterns.py`.
+starts a comment.  Everything that can be checked in one file alone is checked here; `plan.py` and
+`builder.py` check how the parts fit.  Read `read` first, then `patterns.py`.
 """
 
 import itertools
@@ -123,9 +123,9 @@ def _named(header: Line) -> tuple[str, list[str]]:
 
 
 def _filling(grammar: Grammar, header: Line) -> tuple[str, list[str]]:
-    """The name, which a slot asks for, and the words behind it; no other block may have it.
+    """The name, which slots refer to, and the words after it; no other block may have it.
 
-    A phrase may share its name with verbs: {say} asks for the phrase, [{say}] for the verbs.
+    A phrase may share its name with verbs: {say} is the phrase, [{say}] one of the verbs.
     """
     name, arguments = _named(header)
     keyword = header.text.split()[0]

@@ -1,4 +1,4 @@
-"""Draw documents, many side by side, and say what is hidden in them.
+"""Draw documents, many side by side, together with their hidden variables.
 
 Whether a document may be training text is decided by a hash of its own words, so that no document,
 from whatever seed, is ever in both splits.
@@ -17,7 +17,7 @@ from labkit.checks import check_seed
 from labkit.world.machine import END, Machine, Section, owners
 from labkit.world.memory import GroupMemory
 
-# One text of eight belongs to the held-out split.
+# One text in eight belongs to the held-out split.
 HELD_OUT_SHARE, SIDE_BY_SIDE = 8, 512
 SPLITS = ("train", "held_out")
 TRIES = 100
@@ -129,7 +129,7 @@ class _Drawn:
 
 
 class Sampler:
-    """Draws documents; what may be computed once is computed here."""
+    """Draws documents; everything that is needed more than once is computed in advance."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -207,7 +207,7 @@ class Sampler:
         """
         check_seed(seed)
         if not begin.sum():
-            raise ValueError("no document of this language begins like that: ask for others")
+            raise ValueError("this language has no such documents: draw them without `having`")
         found, begin = 0, begin / begin.sum()
         for chunk in itertools.count():
             for drawn in self._chunk(seed, chunk, begin):

@@ -1,4 +1,4 @@
-"""What one side, two sides side by side, and both sides at once tell of a hidden word.
+"""What one side, two sides side by side, and both sides at once reveal about a hidden word.
 
     left           p(w | words before)                     GPT
     right          p(w | words after)                      a language model from right to left
@@ -19,7 +19,7 @@ from labkit.world.exact import Language, Text
 from labkit.world.floors import Floor, choose, mean_of
 from labkit.world.hidden import Request
 
-# What has no chance keeps a finite logarithm.
+# Impossible words keep a finite logarithm.
 SMALLEST = 1e-12
 
 

@@ -39,7 +39,7 @@ class Symbols(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What the rows show at one position, and how far it is to be believed."""
+    """What the rows show at one position, and how reliable it is."""
 
     symbols: np.ndarray
     keep: np.ndarray
@@ -56,7 +56,7 @@ def _shown(rows: list[Symbols], t: int) -> Shown:
 
 
 class ForwardStep(NamedTuple):
-    """What is alive at one position: of which row, in which state and classes, with what weight.
+    """The states alive at one position, with their rows, classes and weights.
 
     `source`, `target` and `weight` are the arcs by which the states were entered: from number
     `source` of the step before to number `target` of this one.
@@ -107,7 +107,7 @@ def _enter(machine: Machine, shown: Shown, begin: np.ndarray) -> ForwardStep:
 
 
 class _Said(NamedTuple):
-    """What is left of some states when a word is shown; `source` is where each stood before."""
+    """The states that remain when a word is shown; `source` is the earlier number of each."""
 
     source: np.ndarray
     states: np.ndarray
@@ -126,10 +126,11 @@ def _emit(
 ) -> _Said:
     """Weigh states by what is shown.
 
-    A state that says the word in some classes only is two: with the others, it is noise.
+    A state that emits the word in some classes only is split in two: in the other classes, the word
+    is noise.
     """
     source, noisy = np.arange(len(states)), shown.noise.any()
-    if not noisy:  # most states cannot say the word: the sooner they go, the better
+    if not noisy:  # most states cannot emit the word: drop them early
         can = machine.can_say(shown.symbols[owner], states)
         if not can.all():
             [source] = np.nonzero(can)
@@ -329,7 +330,7 @@ def _shares(machine: Machine, row: Symbols, t: int, step: ForwardStep, span: sli
 
 
 def chunks(machine: Machine, rows: list[Symbols]) -> Iterator[list[int]]:
-    """Rows of like length together, the longest first; empty rows are left out."""
+    """Rows of similar length together, the longest first; empty rows are left out."""
     wide: list[int] = []
     narrow: list[int] = []
     for i, row in enumerate(rows):

@@ -63,7 +63,7 @@ class Derivation(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What a piece of the target may say: words, their chance, and the source words behind them."""
+    """An option of a piece of the target: words, their chance, and the source words behind them."""
 
     words: Words
     chance: float
@@ -82,7 +82,7 @@ LARGEST_FILE = 1_000_000
 
 
 def load_translator(path: str | Path | None = None) -> "Translator":
-    """Load the translation of the course, or a file of one's own."""
+    """Load the translation of the course, or a file of your own."""
     path = Path(path or data_path("translation") / "translation.txt")
     return Translator(read_lexicon(path.name, read_text(path, LARGEST_FILE)))
 
@@ -132,7 +132,7 @@ class Translator:
         return list(next(iter(self.translations(source))))
 
     def entropy(self, source: Sequence[str]) -> float:
-        """Nats of the translations of a sentence: no translator has a lower loss."""
+        """The entropy of the translations of a sentence in nats: no translator has a lower loss."""
         return -sum(p * math.log(p) for p in self.translations(source).values())
 
     def alignment(self, source: Sequence[str], target: Sequence[str]) -> np.ndarray:
@@ -148,7 +148,7 @@ class Translator:
                 for option, start, end, a in _fitting(piece, before, tuple(target)):
                     weight = option.chance * backward.get(end, 0.0)
                     behind[start] += weight
-                    # Several source words share what they say together.
+                    # Source words that are translated together share the target words equally.
                     for s in option.sources:
                         out[start:end, s] += chance * a * weight / len(option.sources)
                 backward = behind
@@ -190,7 +190,7 @@ class Translator:
     def _match(
         self, items: tuple[Item, ...], words: Words, at: int
     ) -> Iterator[tuple[int, float, tuple[Said, ...]]]:
-        """Every way to say words from `at` on by the items: where it ends, its log chance, what."""
+        """Every way to match words from `at` on: where it ends, its log chance, and its parts."""
         if not items:
             yield at, 0.0, ()
             return
@@ -348,7 +348,7 @@ def _gender(name: str, said: dict[str, Said], ways: dict[str, Way]) -> str:
 def _fitting(
     piece: list[Option], reached: dict[int, float], target: Words
 ) -> Iterator[tuple[Option, int, int, float]]:
-    """The options of a piece that say the target on from where it was reached."""
+    """The options of a piece that continue the target from each position that was reached."""
     for start, chance in reached.items():
         for option in piece:
             end = start + len(option.words)
@@ -357,7 +357,7 @@ def _fitting(
 
 
 def _forward(pieces: list[list[Option]], target: Words) -> list[dict[int, float]]:
-    """The chance to have said the first n target words after each piece."""
+    """The chance of the first n target words after each piece."""
     steps: list[dict[int, float]] = [{0: 1.0}]
     for piece in pieces:
         now: dict[int, float] = defaultdict(float)

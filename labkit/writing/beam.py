@@ -20,7 +20,7 @@ from labkit.writing.reader import Reader, rows_of
 def highest(score_BV: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The highest scores of a table, `count` at most, with the row and the word of each.
 
-    Of several that are equal, the first, which topk does not promise.
+    Of equal scores the first is taken, which topk does not guarantee.
     """
     scores = score_BV.flatten()
     count = min(count, len(scores))

@@ -21,7 +21,7 @@ class Reader:
     def __init__(self, model: Any, length: int) -> None:
         self.model, self.length = model, length
         self.memory: Any = ()
-        # A walk through a small model takes a third of the time of a word.
+        # Walking through a small model's modules takes a third of the time of a word.
         self.parts: list[nn.Module] = list(model.modules())
 
     def evaluating(self) -> AbstractContextManager[None]:
@@ -101,7 +101,7 @@ def rows_of(
         room = (math.inf if backbone.context is None else backbone.context + 1) - len(row_T)
         require(
             length <= room,
-            f"prompt {i} has {len(row_T)} tokens and {length} more are asked, the model has "
+            f"prompt {i} has {len(row_T)} tokens and {length} more are wanted, but the model has "
             f"positions for {backbone.context}: shorten the prompt, or ask for at most "
             f"{max(room, 0)} tokens",
         )

@@ -123,7 +123,7 @@ TOPIC = Topic(
         Bug("the query does not know its position",
             lambda tokens, order: _streams(tokens, *two_masks(order), torch.zeros_like(PLACES)),
             "XLNet, section 2.3: two targets with the same words behind them are told apart by it",
-            "Exchange the order of two positions: what is said of them must not be the same"),
+            "Exchange the order of two positions: their predictions must not stay the same"),
     ),
     arguments,
 )  # fmt: skip

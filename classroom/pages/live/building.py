@@ -31,7 +31,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 
 TITLES = {
-    "floors": "How surprising each word is to one who knows the language",
+    "floors": "How surprising each word is to a reader who knows the language",
     "vectors": "Neighbours of BERT's word vectors",
     "masks": "Static and dynamic masks",
     "memory-reach": "How far a memory reaches",
@@ -62,14 +62,14 @@ def first_scripts(gpt: Trained) -> list[str]:
 
 
 def first_page(title: str, below: str, gpt: Trained) -> str:
-    """The first page: a GPT that writes at once, and then what the site has."""
+    """The first page: a GPT that writes at once, and below it the list of notebooks."""
     opening = " ".join(sentences(1)[0].split()[:3])
     hidden = "".join(
         f'<input type="hidden" name="{name}" value="{value}">' for name, *_, value in SAMPLING[1:]
     )
     demo = (
         "<p>A small language model writes below, in your browser. Its language was made up for "
-        "this course, so the <b>exact</b> probability of each next word is known: compare. "
+        "this course, so the <b>exact</b> probability of each next word is shown, too. "
         '<b>Tap a word to write it.</b></p><section data-play="sampling" id="sampling" '
         'data-pace="350" data-first="10" '
         'data-only="unknown chips cut distributions ended impossible problem">'
@@ -101,8 +101,8 @@ def live_page(gpt: Trained, bert: Trained, quality: str) -> str:
                sampling_form(prompt)),
         played("masking", "Hide words, and see what a BERT guesses",
                masking_form(given[0]),
-               "Click a word to hide it, or to show it again. “Exact” is the distribution for one "
-               "who knows the language, and knows no more than the model: which words were chosen, "
+               "Click a word to hide it, or to show it again. “Exact” is the distribution for a "
+               "reader who knows the language and what the model knows: which words were chosen, "
                "but not which of them were swapped or kept."),
         played("attention", "Look at attention",
                "<form>" + text_box("text", given[1])

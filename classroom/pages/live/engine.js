@@ -301,7 +301,7 @@ const Engine = (() => {
       });
     }
 
-    /** What the states would say: weights[c][s] with the chances of the next draws. */
+    /** What the states would emit: weights[c][s] with the chances of the next draws. */
     spread(weights, words) {
       const draws = this.memories.map((one) => one.nextDraws(words));
       const chances = this.remembered(words), out = new Float64Array(this.size);
@@ -316,7 +316,7 @@ const Engine = (() => {
       return out;
     }
 
-    /** The distribution of the next word; null where the language cannot have begun so. */
+    /** The distribution of the next word; null where the language cannot begin like this. */
     next(words, start) {
       const last = this.forward([...words, HIDDEN], start).map((steps) => steps.at(-1));
       const top = largest(last.map(({ log }) => log));
@@ -478,7 +478,7 @@ const Engine = (() => {
 
   // ---- what BERT hides (labkit/masking.py)
 
-  /** Which of the tokens are asked, and what stands in their positions. */
+  /** Which of the tokens are predicted, and what is shown in their positions. */
   function corrupt(tokens, special, size, { rate, mask, random }, seed, step, row = 0) {
     const T = tokens.length, hide = uniform(seed, step, "hide", T, row), fate = uniform(seed, step, "fate", T, row);
     const ordinary = Array.from({ length: size }, (_, w) => w).filter((w) => !special.special.includes(w));

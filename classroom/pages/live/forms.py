@@ -54,7 +54,7 @@ def masking_form(text: str, values: Mapping[str, float] | None = None) -> str:
 
 
 def text_box(name: str, text: str) -> str:
-    """A box to write in, from left to right or from right to left, as the text is."""
+    """A box for text, from left to right or from right to left, as the text is."""
     return (
         f'<label>{name} <textarea name="{name}" dir="auto" rows="2" maxlength="2000">'
         f"{escape(text)}</textarea></label>"
@@ -62,7 +62,7 @@ def text_box(name: str, text: str) -> str:
 
 
 def sliders(asked: Sequence[Slider], values: Mapping[str, float] | None = None) -> str:
-    """Numbers to slide; what each stands at is written beside it."""
+    """Sliders for numbers; the value of each is written beside it."""
     return "".join(
         f'<label>{said} {SHOWN}<input type="range" name="{name}" min="{low}" '
         f'max="{high}" step="{step_of(now, low, step)}" value="{now}"></label>'

@@ -1,11 +1,11 @@
-// The page: each picture is a function of what the controls say and of what was clicked.
+// The page: each picture is a function of the values of the controls and of the clicks.
 "use strict";
 const find = (query, within = document) => within.querySelector(query);
 const LONGEST = 2000;
 /** The first letters of a text, without half of a surrogate pair at the end. */
 const cut = (text) => text.slice(0, LONGEST).replace(/[\ud800-\udbff]$/, "");
 
-/** What the controls of a demo say. */
+/** The values of the controls of a demo. */
 function values(demo) {
   const found = {};
   for (const field of demo.querySelectorAll("[name]")) {
@@ -19,7 +19,7 @@ function values(demo) {
   return found;
 }
 
-// What can be clicked, by what a click does, and what a screen reader says of that.
+// What can be clicked, by what a click does, with the text for a screen reader.
 const CLICKS = {
   write: ["[data-key] td:first-child bdi", "write this word"],
   hide: ['[data-position]:not([data-kind="special"])', "hide or show this word"],
@@ -66,7 +66,7 @@ function put(demo, view, selected = -1) {
   }
 }
 
-/** Let a demo answer: `draw()` shows its state, `click(act, key)` is a click on a word,
+/** Make a demo interactive: `draw()` shows its state, `click(act, key)` is a click on a word,
  *  `buttons` are functions by name, `changed(field)` comes before a control is drawn. */
 function answering(demo, { draw, click, buttons, changed }) {
   const pressed = (target) => {
@@ -99,7 +99,7 @@ function answering(demo, { draw, click, buttons, changed }) {
 const reset = (demo) => { for (const form of demo.querySelectorAll("form")) form.reset(); };
 const say = (demo, text) => { clearTimeout(waiting.get(demo)); find(".said", demo).textContent = text; };
 const waiting = new Map();
-/** Say a text when nothing has changed for a moment: nobody wants to hear every letter. */
+/** Announce a text when nothing has changed for a moment, and not at every letter. */
 function sayLater(demo, text) {
   clearTimeout(waiting.get(demo));
   if (find(".said", demo).textContent !== text) waiting.set(demo, setTimeout(() => say(demo, text), 700));
@@ -132,7 +132,7 @@ function sampling(demo, { gpt, language }) {
     add(token);
     saying(written.length - 1);
   };
-  // What a run has written is said once, at its end; what nobody has asked for is not.
+  // A screen reader is given the words of a run once, at its end, if the user started it.
   const run = (words, said = saying) => {
     if (!words || ended()) {
       stop();
@@ -194,7 +194,7 @@ function masking(demo, { bert, language, sentences }) {
       reset() { clicked = []; reset(demo); draw(); },
     },
     changed({ name }) {
-      // Clicks are about one draw.  What becomes [MASK] cannot become a random word.
+      // Clicks belong to one draw.  What becomes [MASK] cannot become a random word.
       clicked = [];
       typed = true;
       const { mask, random } = values(demo);

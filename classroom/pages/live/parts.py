@@ -1,4 +1,4 @@
-"""A page that is whole in itself: data and scripts stand inline, and a policy admits no others."""
+"""A page that is complete in itself: data and scripts are inline, and a policy admits no others."""
 
 import base64
 import hashlib

@@ -55,7 +55,7 @@ def live(book: Any, of_page: OfPage) -> Iterator[dict[str, Any]]:
     seen = Counter[str]()
     for output in (output for cell in book.cells for output in cell.get("outputs", ())):
         entry = None
-        # A foreign notebook may bring anything: then its picture stays a picture.
+        # A foreign notebook may contain anything: then its picture stays a picture.
         with suppress(Exception):
             made = entry_of(output, of_page)
             json.dumps(made, allow_nan=False)  # a page reads no NaN
@@ -85,7 +85,7 @@ def entry_of(output: Any, of_page: OfPage) -> dict[str, Any] | None:
 
 
 def sampling(values: dict[str, Any], texts: list[str], of_page: OfPage) -> tuple[str, str]:
-    """The controls of a GPT that writes, and what it says at first."""
+    """The form of a GPT that writes, and the text of its first view."""
     demo = of_page.sampling(*of_page.gpt, values["prompt"], world=of_page.language)
     demo.change(**values)
     given = {"topK": values["top-k"], "topP": values["top-p"]}
@@ -93,7 +93,7 @@ def sampling(values: dict[str, Any], texts: list[str], of_page: OfPage) -> tuple
 
 
 def masking(values: dict[str, Any], texts: list[str], of_page: OfPage) -> tuple[str, str]:
-    """The controls of a BERT that guesses, and what it says at first."""
+    """The form of a BERT that guesses, and the text of its first view."""
     model, tokenizer = of_page.bert
     demo = of_page.masking(
         values["text"], tokenizer, texts=texts, model=model, world=of_page.language

@@ -1,5 +1,5 @@
-// Pieces drawn as HTML and told as plain text: the same as classroom/demos/rendering.py, sign for
-// sign.  A view is {name, pieces}; a piece is {kind, ...} as pieces.py gives it.
+// Pieces rendered as HTML and as plain text: the same as classroom/demos/rendering.py, character
+// for character.  A view is {name, pieces}; a piece is {kind, ...} as pieces.py gives it.
 "use strict";
 const Render = (() => {
   const LONGEST_LABEL = 24, BAR = "#2f6fb3", BAR_RGB = "47,111,179", WRONG = "#b3541e";
@@ -170,7 +170,7 @@ const Render = (() => {
     if (p.floor) {
       inside += `<path data-floor="${fixed(p.floor[0], 4)}" d="M${MARGIN} ${fixed(y(p.floor[0]), 1)}H${right}" ` +
         'stroke="currentColor" stroke-dasharray="5 4" fill="none"/>';
-      // Where the line leaves the floor, what is written at its beginning would lie on it.
+      // Where the line begins at the floor, a label at its beginning would cover it.
       const [begin, end] = [p.points[0], p.points.at(-1)].map(([, value]) => Math.abs(value - p.floor[0]));
       inside += begin < end ? label(right, y(p.floor[0]) - 5, p.floor[1]) : label(MARGIN, y(p.floor[0]) + 13, p.floor[1], "start");
     }
@@ -198,7 +198,7 @@ const Render = (() => {
 
   const sum = (parts) => parts.reduce((all, [, share]) => all + share, 0);
 
-  // Behind something as high as the bar, a word that is too wide goes below it and is not seen.
+  // After an element as high as the bar, a word that is too wide wraps below it, out of sight.
   const wholeWord = (word) => `<span style="height:100%"></span><bdi>${safe(short(word))}</bdi>`;
 
   function lot(p) {

@@ -78,7 +78,7 @@ def named(group: str, **parts: Any) -> list[tuple[str, Tensor]]:
 
 
 def written_language(world: World) -> dict[str, Any]:
-    """A compiled language: who begins, the arcs between states, who emits what, what is remembered.
+    """A compiled language: first states, arcs between states, emissions, and what is remembered.
 
     An emission lists (word, weight, classes, whether it is drawn from the memory).
     """

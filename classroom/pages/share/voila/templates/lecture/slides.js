@@ -1,4 +1,4 @@
-// Slides out of a notebook: a new one begins at each heading of the first or second level.
+// A notebook as slides: a new one begins at each heading of the first or second level.
 (() => {
   "use strict";
   const KEYS = `→  Page ↓  space   the rest of this slide, then the next one
@@ -43,7 +43,7 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
       while (heading.nextSibling) inside.append(heading.nextSibling);
       inside.prepend(heading);
       parts.at(-1).after(part);
-      // What follows a later heading has moved along, and is parted from here in its turn.
+      // What follows a later heading has moved along, and is split off in its turn.
       return [...parts, ...parted(part)];
     }
     return parts;
@@ -67,7 +67,7 @@ Esc                 leave a slider or text box, so that the arrow keys turn page
         }
       }
     }
-    // What stands before the first heading is a slide only if it says something.
+    // What comes before the first heading is a slide only if it is not empty.
     if (slides.length > 1 && !slides[0].innerText.trim()
         && !slides[0].querySelector(".jp-Cell-outputWrapper")) {
       slides[1].prepend(...slides.shift().childNodes);
