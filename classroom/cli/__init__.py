@@ -94,8 +94,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         if "surrogates" not in error.reason:
             raise
-        fail(f"{who}: a name has characters that this locale ({locale.getencoding()}) lacks: "
-             "set PYTHONUTF8=1", code=1)  # fmt: skip
+        fail(f"{who}: a name has characters that this locale ({locale.getencoding()}) cannot "
+             "encode: set PYTHONUTF8=1", code=1)  # fmt: skip
     except OSError as error:
         of_a_file = error.filename is not None or error.errno == errno.ENOSPC
         unread = os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK)
