@@ -1,4 +1,4 @@
-"""Processes that this one starts: their variables, how soon they are ready, and how they end.
+"""Child processes: their environment variables, how they start quickly, and how they are ended.
 
 `processes` is a pool for functions, whose processes do not wait for torch to be imported.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from psutil import Process
 
-# Read by the libraries that count: each run gets its share of the cores and no more.
+# Numerical libraries read these: each run gets its share of the cores and no more.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 
 # What takes seconds to import.
@@ -29,7 +29,7 @@ PRELOADED = ["torch._dynamo", "IPython.core.interactiveshell", "classroom.exerci
 
 KEPT = ("PATH", "LANG", "SYSTEMROOT", "WINDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "OMP_NUM_THREADS",
         "MKL_NUM_THREADS")  # fmt: skip
-"""Variables of the environment that a sandbox gets, with those of the language and of Python."""
+"""Environment variables that a sandbox gets, with those of the language and of Python."""
 NEEDED = ("HOME", "USER", "LOGNAME", "USERPROFILE", "TMPDIR", "TEMP", "TMP")
 """Variables that a process needs to find its user and its folders."""
 
@@ -38,7 +38,7 @@ _starting = threading.Lock()
 
 @contextlib.contextmanager
 def peak_of_children() -> Iterator[list[int]]:
-    """Give a list whose only number will be the most memory that the child processes held."""
+    """Yield a list whose only entry will be the peak memory of the child processes."""
     import psutil
 
     peak, done, me = [0], threading.Event(), psutil.Process()
@@ -55,7 +55,7 @@ def peak_of_children() -> Iterator[list[int]]:
         for turn in itertools.count():
             if done.wait(0.2):
                 return
-            # To look for processes takes milliseconds, and so does to share out what they share.
+            # Finding the processes takes milliseconds, and so does dividing their shared memory.
             if turn % 5 == 0 or not children:
                 children = me.children(recursive=True)
             resident = total(lambda child: int(child.memory_info().rss), children)
@@ -73,7 +73,7 @@ def peak_of_children() -> Iterator[list[int]]:
 
 
 def held_by(process: "Process") -> int:
-    """The memory of a process; what it shares with others is shared out, where the system says."""
+    """The memory of a process; shared memory is divided among its users, where the system can."""
     import psutil
 
     with contextlib.suppress(AttributeError, psutil.AccessDenied):
@@ -83,7 +83,7 @@ def held_by(process: "Process") -> int:
 
 @contextlib.contextmanager
 def environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment, which a new process inherits, and put them back."""
+    """Set environment variables, which new processes inherit, and restore them at the end."""
     before = {name: os.environ[name] for name in settings if name in os.environ}
     os.environ.update(settings)
     try:
@@ -95,14 +95,14 @@ def environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def kept_variables() -> dict[str, str]:
-    """The variables of the environment that code which is not trusted may know."""
+    """The environment variables that untrusted code may see."""
     return {name: value for name, value in os.environ.items()
             if name in KEPT or name.startswith(("LC_", "PYTHON", "LABKIT_"))}  # fmt: skip
 
 
 @contextlib.contextmanager
 def only_variables(settings: Mapping[str, str]) -> Iterator[None]:
-    """Have new processes begin with these variables of the environment and no others.
+    """Start new processes with these environment variables and no others.
 
     `os.environ` stays as it is: another thread may read it at any time.
     """
@@ -117,7 +117,7 @@ def only_variables(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _set_variable(name: str, value: str | None) -> None:
-    """Set or delete a variable of the environment that new processes get, but not `os.environ`."""
+    """Set or delete an environment variable for new processes, without changing `os.environ`."""
     if value is None:
         os.unsetenv(name)
     else:
@@ -125,10 +125,10 @@ def _set_variable(name: str, value: str | None) -> None:
 
 
 def quick_start() -> Any:
-    """How processes start: from a server that has imported torch already, where there is one.
+    """Return how processes start: from a server that has already imported torch, where possible.
 
     The server is fresh, and each process is a copy of it: none sees what another did. The server
-    gets few variables of the environment: a copy of it can always read those that it began with.
+    gets few environment variables, since its copies can always read those that it began with.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -144,7 +144,7 @@ def quick_start() -> Any:
 
 @contextlib.contextmanager
 def deaf_to_ctrl_c() -> Iterator[None]:
-    """Have a server and its copies begin so: each would end its imports with a traceback."""
+    """Make a server and its copies ignore Ctrl-C: each would print a traceback."""
     resource_tracker.ensure_running()  # starting it with the server would undo what follows
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -157,8 +157,8 @@ def deaf_to_ctrl_c() -> Iterator[None]:
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes of one thread each: small models do not fill two cores with one run.
 
-    They have the environment that is set now, and not the one of when the first process began.
-    Ctrl-C is for whoever waits for them: it ends them all.
+    They have the current environment, not the one in which the first process began. Ctrl-C
+    reaches the process that waits for them, which ends them all.
     """
     settings = {**os.environ, **dict.fromkeys(THREADS, "1")}
     with ProcessPoolExecutor(count, quick_start(), inherit, (settings,)) as pool:
@@ -170,7 +170,7 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def inherit(settings: Mapping[str, str]) -> None:
-    """Have these variables in the environment of this child, and no others."""
+    """Replace the environment variables of this process by these."""
     os.environ.clear()
     os.environ.update(settings)
     from tqdm import tqdm
@@ -180,7 +180,7 @@ def inherit(settings: Mapping[str, str]) -> None:
 
 
 def cancel(futures: Iterable[Future[Any]], end: Callable[[], None]) -> None:
-    """Cancel what waits, and `end` what runs until nothing does."""
+    """Cancel the futures that wait, and call `end` until none is running."""
     futures = list(futures)
     for future in futures:
         future.cancel()

@@ -22,7 +22,7 @@ from labkit.world.examples import Example, LabelledSet
 from labkit.world.labelled import priors
 
 LENGTH = 160
-"""Tokens of a row; longer examples are cut."""
+"""The most tokens in a row; longer examples are cut."""
 
 
 def rows_of(
@@ -42,7 +42,7 @@ def rows_of(
 def openings(world: World, labelled: LabelledSet, pairs: int) -> LabelledSet:
     """Prompts of which only the first pairs are shown, with the exact chances of each relation.
 
-    Whole prompts tell their relation many times over; a short one asks for knowledge of its words.
+    A whole prompt shows its relation many times; a short one requires knowledge of its words.
     """
     shown = [_first(example.words, pairs) for example in labelled]
     posteriors = world.posteriors([(words, len(words) - 1) for words in shown], "relation")
@@ -55,7 +55,7 @@ def openings(world: World, labelled: LabelledSet, pairs: int) -> LabelledSet:
 
 
 def _first(words: list[str], pairs: int) -> list[str]:
-    """Up to where the pair with this number ends, which a semicolon says, or the full stop."""
+    """The words of the first pairs: a pair ends at a semicolon or at the full stop."""
     ends = [i + 1 for i, word in enumerate(words) if word in (";", ".")]
     return words[: ends[min(pairs, len(ends)) - 1]]
 

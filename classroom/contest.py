@@ -1,4 +1,4 @@
-"""The minute: what a student's file learns of the course's language in so many seconds.
+"""The minute: how well a student's file learns the course's language in a given time.
 
 The file runs in a sandbox and gets the training text only. The held-out text stays with the judge:
 it is shown one word at a time, and each word is predicted before it is shown. What comes back is
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from classroom.style import Chart
 
 ROW = 64
-"""Words of a document that are predicted."""
+"""The number of words of a document that are predicted."""
 GRACE = 5.0
-"""Seconds that a file may train longer, since clocks and processors are not exact."""
+"""Seconds by which training may exceed its time, since clocks and processors are not exact."""
 TO_ANSWER = 300.0
-"""Seconds in which all predictions have to come, where no baseline says how many they take."""
+"""The time limit for all predictions in seconds, where there is no time of a baseline."""
 SLOWER = 2
-"""How many times as long as the baseline's the predictions of a file may take."""
+"""The time limit for the predictions of a file, as a multiple of the baseline's time."""
 LEAST_TO_ANSWER = 5.0
-"""Seconds that they may take in any case: what is very fast varies by more than a factor."""
+"""Seconds that predictions may always take: very short times vary by more than that factor."""
 MEMORY = 4000 * MB
 LARGEST = 10**6  # bytes of a file
 ALIKE = 1e-3
-"""By how much log probabilities may differ that should be the same."""
+"""The tolerance within which log probabilities count as the same."""
 CERTAIN = 4.0
-"""Standard errors below the lowest possible loss that nobody reaches by luck."""
+"""A loss this many standard errors below the lowest possible one is not luck."""
 RECIPE = Path(__file__).with_name("recipe.py")
 BASELINE = "nanoGPT's recipe"
 STOPS = b"stops with "
-"""How an answer begins that is the error of a file's function."""
+"""The beginning of an answer that is an error of the file's function."""
 OUT_OF_BOUNDS = ("labkit.world", "classroom")
 
 
@@ -77,11 +77,11 @@ class Result:
     error: float = 0.0
     seconds: float = 0.0
     answering: float = 0.0
-    """Seconds in which it made all its predictions."""
+    """The seconds that all its predictions took."""
 
 
 class CheatError(Exception):
-    """What the judge refuses, with the reason."""
+    """Raised with the reason when the judge refuses a file."""
 
 
 def draw(language: str, words: int, held_out: int, seed: int | None = None) -> Task:
@@ -107,7 +107,7 @@ def learn(
     """Run a file's `train`, then answer with log probabilities until the pipe closes."""
     import torch
 
-    import labkit.models.gpt  # noqa: F401 - what takes seconds to import is not to count
+    import labkit.models.gpt  # noqa: F401 - this slow import must not count
 
     torch.set_num_threads(threads)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
@@ -196,9 +196,9 @@ def _trained(child: Child, seconds: float) -> None:
 def _losses(child: Child, task: Task, to_answer: float) -> Iterator[np.ndarray]:
     """-log p of the held-out words, [N, 1] for each position in turn.
 
-    What is sent has the words up to a position and random ones behind it. So nothing is gained by
-    looking ahead, or by remembering what was sent before. All answers have to come in a limited
-    time: else a file could go on training when it is asked.
+    Each message has the words up to a position and random ones after it, so nothing is gained by
+    looking ahead or by remembering earlier messages. The time for all answers is limited:
+    otherwise a file could continue to train while it predicts.
     """
     rng = np.random.default_rng()
     deadline = time.monotonic() + to_answer
@@ -261,7 +261,7 @@ def race(
     threads: int,
     keep: Callable[[Sequence[Result]], None] = lambda results: None,
 ) -> list[Result]:
-    """Run nanoGPT's recipe and then each file, one after the other; the best first.
+    """Run nanoGPT's recipe and then each file in turn; return the results, the best first.
 
     `keep` is called after each of them with the results so far.
     """

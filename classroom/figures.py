@@ -48,7 +48,7 @@ def compute_by_model() -> "Chart":
 
 
 def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
-    """Loss above the floor over the text that was read, a line of the law for each size.
+    """Plot the loss above the floor over the words read, with the law as a line for each size.
 
     A point has `parameters`, `tokens` and `excess`, as those of `classroom.scaling_runs` have.
     """
@@ -84,14 +84,14 @@ def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
 
 
 def figure_of(value: float) -> str:
-    """Write a figure with the digits that a reader wants."""
+    """Format a figure with as many digits as a reader needs."""
     if value == 0 or 0.01 <= abs(value) < 100:
         return f"{value:.3f}"
     return f"{value:,.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def unit_of(arm: str, units: str) -> str:
-    """Of units such as "nats a word (loss), accuracy (senses)" the one that an arm speaks of."""
+    """The unit of an arm, out of units such as "nats a word (loss), accuracy (senses)"."""
     if "(" not in units:
         return units
     hints = [part.rstrip(")").partition(" (") for part in units.split(", ")]

@@ -60,7 +60,7 @@ def show_folded(summary: str, text: str) -> None:
 
 
 def unmeasured() -> set[str]:
-    """Claims whose bounds are written down and that no row of the ledger is about."""
+    """Claims that have bounds but no row in the ledger."""
     return set(bounds()) - set(ledger.files())
 
 
@@ -84,7 +84,7 @@ def _now(claim: str, profile: str, seed: int) -> Finding:
 
 
 def sentence(finding: Finding) -> str:
-    """The claim and what came of it; its parts are told one by one only where they differ."""
+    """The claim and what came of it; its parts are listed only where their verdicts differ."""
     parts = [f"- {one.says}: **{PLAIN[one.verdict]}**." for one in finding.contrasts]
     head = f"> *{finding.says}* ({finding.where})\n\n"
     if finding.outdated:
@@ -109,7 +109,7 @@ def finding_chart(finding: Finding) -> Chart:
     """One chart of the arms, with a panel for each unit: losses and shares have no axis in common.
 
     A panel shows the mean of each arm with its interval, and the best possible value as a bar.
-    Figures that are the same for every seed stand below in words, unless there are no others.
+    Figures that are the same for every seed are listed below in words, unless all of them are.
     """
     panels: dict[str, dict[str, Arm]] = {}
     for name, arm in finding.arms.items():
@@ -148,7 +148,7 @@ def _draw(axes: Axes, unit: str, arms: dict[str, Arm]) -> None:
 
 MISSING = "not in the ledger yet"
 SIGNS = {"holds": "✓", "does not hold here": "✗", MISSING: "·"}
-"""What stands before a claim; all other verdicts get a question mark."""
+"""The sign before a claim; all other verdicts get a question mark."""
 MANY = {
     "holds": "hold here",
     "does not hold here": "do not hold here",
@@ -158,7 +158,7 @@ MANY = {
     "bounds changed after measuring": "were judged by other bounds",
     MISSING: "are not in the ledger yet",
 }
-"""The verdicts said of several claims."""
+"""The verdicts as predicates of several claims."""
 TITLES = {
     "01": "Word vectors", "02": "ELMo", "03": "ULMFiT", "04": "The Transformer", "05": "GPT",
     "06": "Sampling and prompting", "07": "Instructions", "08": "BERT", "09": "BERT's family",
@@ -208,7 +208,7 @@ class Told(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The verdict of the ledger, or that there is none."""
+        """The verdict of the ledger, or `MISSING`."""
         return MISSING if self.row is None else self.row.verdict
 
     @property
@@ -269,7 +269,7 @@ def outlook() -> None:
 
 
 class _Page:
-    """A text for people, written as HTML and as plain text at once."""
+    """A text for readers, written as HTML and as plain text at once."""
 
     def __init__(self) -> None:
         self.html, self.text = list[str](), list[str]()
@@ -322,13 +322,13 @@ def _seen(row: Finding) -> Iterator[str]:
     """What was seen of each contrast."""
     weights = {about["says"]: about["weights"] for about in bounds()[row.id]["contrasts"]}
     for seen in row.contrasts:
-        # A contrast is of the unit of its arms; under changed bounds nobody knows them.
+        # A contrast has the unit of its arms, which are unknown if the bounds have changed.
         unit = unit_of(next(iter(weights.get(seen.says, [seen.says]))), row.unit)
         yield f"{SIGNS.get(seen.verdict, '?')} {seen.says}: {figure_of(seen.value)} ({unit})"
 
 
 def _bounds(row: Finding) -> Iterator[str]:
-    """Where each contrast had to lie."""
+    """The bounds of each contrast."""
     for one in row.contrasts:
         below = f", below {figure_of(one.below)}" if one.below is not None else ""
         yield f"bound of “{one.says}”: above {figure_of(one.above)}{below}"

@@ -1,9 +1,9 @@
-"""Marks for a class: each submission runs in a sandbox of its own, and says what it got right.
+"""Marks for a class: each submission runs in its own sandbox, and reports what it got right.
 
-A notebook is run as it was handed in, cell by cell, with limits; `check`, `duel` and `diagnose` say
-what is right. They run in the process of the submission, so a student who patches them is found by
-comparing the judge with what it was before, and by reading what the notebook imports; this stops
-the usual tricks, not a determined attacker, whose page a lecturer reads anyway.
+A notebook is run as it was handed in, cell by cell, with limits; `check`, `duel` and `diagnose`
+decide what is right. They run in the submission's process. To find a student who patches them, the
+judge is compared with what it was before, and the notebook's imports are read. This stops the usual
+tricks, but not a determined attacker, whose page a lecturer reads anyway.
 """
 
 import contextlib
@@ -52,9 +52,9 @@ from labkit.keeping.files import digest, write_text
 CELL = 60
 """Seconds that one cell may take."""
 LARGEST_REPORT = 4 * MB
-"""Bytes of what a child says of a cell."""
+"""The most bytes in a child's report on a cell."""
 SAID = 2000
-"""Characters of a reason that are kept."""
+"""The most characters of a reason that are kept."""
 
 
 # ---- in the submission's process ----------------------------------------------------------------
@@ -157,9 +157,9 @@ def mark(
 
 
 def _may_lack_a_cell(found: Mark) -> bool:
-    """Whether a cell that was left out may have been needed after all: one may change anything.
+    """Whether a cell that was left out may have been needed after all: a cell may change anything.
 
-    One may also call `check` by another name, so an answer without a verdict counts, too.
+    A cell may also call `check` by another name, so an answer without a verdict counts, too.
     """
     if found.status != "finished":
         return any(error.startswith("NameError") for _, error in found.errors)
@@ -180,7 +180,7 @@ def _collect_all(found: Mark, cells: Sequence[str], limits: Limits) -> None:
 
 
 def _collect(found: Mark, cells: Sequence[str], limits: Limits) -> None:
-    """Run cells in a child and take down what it reports until it ends."""
+    """Run cells in a child and record its reports until it ends."""
     found.verdicts, found.errors = {}, []
     with Child(run_submission, cells, CELL, limits=limits) as child:
         try:
@@ -243,7 +243,7 @@ def passed_over(folder: Path, own: Iterable[Path]) -> list[str]:
 def refuse_another_lesson(
     table: Path, rows: Iterable[dict[str, str]], paths: Iterable[Path]
 ) -> None:
-    """Refuse a table of other lessons: its marks would make room for new ones."""
+    """Refuse a table of other lessons: new marks would replace the marks in it."""
     known, found = lessons(rows), dict[str, None]()
     for path in paths if known else ():
         with contextlib.suppress(ValueError, OSError):
@@ -260,7 +260,7 @@ def grade(
     folder: Path, table: Path, pages: Path, released: Callable[[str], Sequence[str]],
     limits: Limits, jobs: int, say: Callable[[str], None],
 ) -> list[dict[str, str]]:  # fmt: skip
-    """Mark a class, going on where an earlier run stopped; return the rows of its students.
+    """Mark a class, continuing where an earlier run stopped; return the rows of its students.
 
     A mark is written as soon as it is known; Ctrl-C ends the children whose marks are not. Rows of
     students who have nothing in the folder stay in the table.
@@ -302,13 +302,13 @@ def grade(
             raise KeyboardInterrupt(
                 f"stopped: {table} keeps the marks that are known; the same command goes on"
             ) from None
-        finally:  # whoever stops, or cannot write, does not wait for the rest of the class
+        finally:  # after Ctrl-C or an error, do not wait for the rest of the class
             cancel(marks, end_children)
     return sorted(rows, key=lambda row: row["student"])
 
 
 def _digest(path: Path) -> str:
-    """What a mark depends on: the submission and the judge; empty for one that cannot be read."""
+    """A digest of the submission and the judge; empty for a submission that cannot be read."""
     with contextlib.suppress(OSError):
         if path.stat().st_size <= LARGEST:
             return digest(path.read_bytes(), judge_version().encode())[:16]

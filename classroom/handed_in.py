@@ -1,6 +1,6 @@
-"""The cells of a notebook that is handed in: what they check, what they need, what they reach for.
+"""The cells of a submitted notebook: what they check, what they need, what they try to reach.
 
-Nothing is run here. What is read was written by anybody, so its size has limits.
+Nothing is run here. The notebooks are not trusted, so their size is limited.
 """
 
 import ast
@@ -18,20 +18,20 @@ import classroom.exercises
 from classroom.exercises.students import asked
 
 LARGEST = 20 * 10**6
-"""Bytes of a notebook."""
+"""The most bytes of a notebook."""
 MOST_CODE, MOST_CELLS, MOST_CHECKS = 200_000, 1000, 200
-"""Characters of code, code cells, and checks of a notebook: what the judge reads costs its time."""
+"""The most characters of code, code cells and checks in a notebook: reading them takes time."""
 SHOWN = 20_000
-"""Characters of the code of an answer that its page shows."""
+"""The most characters of an answer's code that its page shows."""
 JUDGE = "classroom.exercises"
 PARTS = [one.name for one in pkgutil.iter_modules(classroom.exercises.__path__)]
-"""The modules of the judge and of its answers, which a notebook has no use for."""
+"""The modules of the judge and of its answers, which no notebook needs."""
 LISTED = r"[^\n(]{0,1000}|\s*\([^)]{0,1000}"
 """The names that an import lists, on one line or between brackets."""
 INSIDE = re.compile(
     rf"{JUDGE}\.\w+|\bHEARD\b|exercises\s+import\b(?:{LISTED})\b(?:{'|'.join(PARTS)})\b"
 )
-"""What reaches into the judge, in a text that is no program."""
+"""What reaches into the judge, in text that is not a program."""
 PROFILE = re.compile(r"^profile *(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 """Where a notebook says how large everything is."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
@@ -57,11 +57,11 @@ def read(path: Path) -> str:
 
 
 def notebook_in(text: str) -> dict[str, Any]:
-    """The notebook that a text is: a `ValueError` where it is none, or one of another version."""
+    """Parse a notebook; a `ValueError` if the text is not one, or is one of another version."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("this is not a notebook: the file holds no JSON") from None
+        raise ValueError("this is not a notebook: the file is not JSON") from None
     if not (isinstance(found, dict) and isinstance(found.get("cells"), list)
             and all(_is_cell(cell) for cell in found["cells"])):  # fmt: skip
         raise ValueError("this is not a notebook of version 4: save it again with JupyterLab")
@@ -77,13 +77,13 @@ def _is_cell(cell: Any) -> bool:
 
 
 def code_of(notebook: Mapping[str, Any]) -> list[str]:
-    """The code cells of a notebook, small: what `profile` says is "smoke"."""
+    """The code cells of a notebook, with `profile` set to "smoke"."""
     cells = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             source = cell["source"]
             text = source if isinstance(source, str) else "".join(source)
-            # By what the cell says: some programs save a notebook without its tags.
+            # Recognised by its text: some programs save a notebook without its tags.
             if PROFILE.search(text):
                 text += '\nprofile = "smoke"'
             cells.append(text)
@@ -91,7 +91,7 @@ def code_of(notebook: Mapping[str, Any]) -> list[str]:
 
 
 def needed(cells: Sequence[str]) -> list[str]:
-    """The cells that check something, and those that define what such a cell uses; others empty.
+    """The cells that check something and those that define what they use; all others are empty.
 
     It goes backwards: a name is wanted from its use to the cell that defines it.
     """
@@ -116,7 +116,7 @@ def answers(cells: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _answer_in(cells: Sequence[str], made: Sequence[set[str]], number: int) -> str:
-    """The cell that checks an answer, after those that give a value to what it names itself."""
+    """The cell that checks an answer, after the cells that define the names in it."""
     wanted, parts = _names(cells[number])[0], [cells[number]]
     for cell, names in zip(reversed(cells[:number]), reversed(made[:number]), strict=True):
         if wanted & names and not asked(cell):
@@ -141,7 +141,7 @@ def plain(cell: str) -> str:
 
 
 def _names(cell: str) -> tuple[set[str], set[str], set[str]]:
-    """The names that a cell uses, defines for good, and changes; "*" where nobody can say."""
+    """The names that a cell uses, defines for good, and changes; "*" where this is unknown."""
     try:
         tree, table = ast.parse(plain(cell)), symtable.symtable(plain(cell), "cell", "exec")
     except UNREADABLE:
@@ -185,9 +185,9 @@ def number_of(cells: Sequence[str], path: Path) -> str:
 
 
 def reaches_in(cells: Sequence[str]) -> str:
-    """What in a notebook reaches into the judge; empty where nothing does.
+    """The code in a notebook that reaches into the judge; empty if there is none.
 
-    What a command of IPython runs, such as `%time`, is looked through as text.
+    Code that an IPython command such as `%time` runs is searched as text.
     """
     for cell in cells:
         commands = "\n".join(re.findall(r"^ *[%!].*", cell, flags=re.MULTILINE))

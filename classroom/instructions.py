@@ -1,7 +1,7 @@
-"""The village that is asked: a base model's text, conversations, questions with exact rewards.
+"""Instructions in the village: plain text, conversations, questions with exact rewards.
 
-The language of `data/instructions` tells facts, lists questions, and holds quizzes: that is what a
-base model reads. In conversations a user asks and a model answers. Notebook 07 stands on this file.
+The language of `data/instructions` has facts, lists of questions, and quizzes, which a base model
+reads. In conversations a user asks and a model answers. Notebook 07 is built on this file.
 """
 
 import math
@@ -28,16 +28,16 @@ from labkit.world.sampling import Document
 Tokens = list[int]
 USER, MODEL = "user", "model"
 LONGEST = 18
-"""Tokens of the longest answer, its end included."""
+"""The number of tokens of the longest answer, with its end."""
 WEIGHTS = {"right": 1.0, "polite": 0.5, "brief": 1.0}
-"""What is wished of an answer, and how much each counts."""
+"""The desired properties of an answer, and the weight of each."""
 BETA = 0.3
 """What a nat of divergence from the tuned model costs."""
 NONSENSE = -1.0
 """The reward of an answer that the language cannot give."""
 DOCUMENTS = 40_000
 CONTEXT = 96
-"""Words of a document that a base model is measured on."""
+"""The number of words of a document that a base model is measured on."""
 ASKED = (("sara", "town"), ("victor", "town"), ("eva", "craft"), ("hugo", "craft"))
 """The questions whose answers are all listed: each has 1,152 or 576 of them."""
 
@@ -50,7 +50,7 @@ def world() -> World:
 
 @cache
 def tokenizer() -> Tokenizer:
-    """Its words, each a token."""
+    """A tokenizer with a token for each word of the language."""
     return Tokenizer.words([" ".join(world().vocabulary[1:])])
 
 
@@ -122,14 +122,14 @@ class Rows:
 
 
 def row_of(name: str) -> dict[str, str]:
-    """What is true of one of the people."""
+    """The facts about one of the people."""
     table = world().grammar.tables["village"]
     [row] = [row for row in table.rows if row[0] == name]
     return dict(zip(table.columns, row, strict=True))
 
 
 def plain_question(name: str, what: str) -> str:
-    """Where somebody lives ("town") or what somebody does ("craft"), as plain text asks it."""
+    """The question where somebody lives ("town") or what they do ("craft"), in plain text."""
     return f"where does {name} live ?" if what == "town" else f"what does {name} do ?"
 
 
@@ -252,7 +252,7 @@ def spoken(numbers: Sequence[int]) -> str:
 
 
 def plain_floor(some: Sequence[Document]) -> float:
-    """Nats per word of a reader who knows the language and that nobody is spoken to."""
+    """Nats per word of a reader who knows the language and that this is not a conversation."""
     begins = world().grammar.kinds["prompt"].begins
     weights = {topic: weight for topic, (weight, _) in begins.items()}
     share = sum(weights[t] for t in ("facts", "sheet", "quiz")) / sum(weights.values())
@@ -271,8 +271,8 @@ def answer_floor(some: Sequence[Document]) -> float:
 def answer_tests(count: int) -> tuple[Batch, float]:
     """New conversations as one batch, and the lowest possible loss of their answers.
 
-    They are drawn anew, from what may be asked in training: questions that nobody may ask there
-    need two facts at once, and notebook 07 looks at them apart.
+    They are drawn anew, from the questions that training may ask. The others need two facts at
+    once, and notebook 07 looks at them separately.
 
     The loss is that of a reader who knows the language. One text of eight is held out, so a reader
     who knew which ones would come about 0.015 nats per token below it.

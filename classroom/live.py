@@ -1,4 +1,4 @@
-"""What moves while a cell works: the curve of a hand-written loop, and a line of progress.
+"""Output that changes while a cell runs: the curve of a hand-written loop, a line of progress.
 
 live = LiveCurve(steps=shortened(700, profile), floor=0.561)
 for step in live:
@@ -60,7 +60,7 @@ def _displayed() -> Callable[..., None]:
 class LiveCurve:
     """The loss of a loop, drawn while it falls, above the lowest loss that is possible.
 
-    `quantity` says what is drawn where it is not the loss, and `name` which of several runs it is.
+    `quantity` names what is drawn, if not the loss; `name` tells several runs apart.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class LiveCurve:
         """The curve in some of its points, so that a page can play it again."""
         points = [[step, round(loss, 4)] for step, loss in self._smooth()]
         some = points[:: -(-len(points) // RECORDED)] if points else []
-        # The last one is what everybody looks for.
+        # The last point is the one that readers look for.
         some += [points[-1]] if some and some[-1] != points[-1] else []
         unit = self.unit if self.quantity == "loss" else f"{self.quantity}, {self.unit}"
         return {"name": "training", "points": some, "floor": self.floor, "unit": unit}
@@ -176,7 +176,7 @@ def _make_room(axes: Axes, value: float) -> None:
 
 
 def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterator[Item]:
-    """Go through items; one line of the output says how far it is and how long it will take."""
+    """Iterate over items; one line of output shows the progress and the time left."""
     show = _displayed()
     begun, drawn = time.monotonic(), 0.0
     try:
@@ -195,7 +195,7 @@ def progress(items: Sequence[Item], what: str, *, every: float = 0.5) -> Iterato
 
 @contextmanager
 def waiting(what: str, *, every: float = 1.0) -> Iterator[None]:
-    """Say again and again how long something takes that cannot say so itself."""
+    """Show how long something has taken so far that cannot report its own progress."""
     show, over, begun = _displayed(), threading.Event(), time.monotonic()
     ended = "failed"
 

@@ -1,4 +1,4 @@
-"""What a class got: the mark of each submission, the table of all marks, and a page for each."""
+"""The marks of a class: one for each submission, the table of them all, and a page for each."""
 
 import csv
 import io
@@ -16,20 +16,20 @@ from labkit.keeping.files import digest
 LAST = ["status", "seconds", "digest"]
 """The last columns of the table, behind those of the exercises."""
 BOM = "\ufeff"
-"""By which a spreadsheet on Windows knows that a table is UTF-8."""
+"""The prefix by which a spreadsheet on Windows knows that a table is UTF-8."""
 FORMULA = re.compile(r"(^|[;,\t\r\n])(?=\s*[=+@＝＋－＠-]|\t)")
 """Before a formula: at the beginning, and behind what separates columns in some countries."""
 
 
 @dataclass
 class Mark:
-    """What one submission got."""
+    """The mark of one submission."""
 
     student: str
     file: str
     digest: str
     of: Sequence[str]
-    """The names of what was asked."""
+    """The names of all answers that were asked for."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     errors: list[tuple[int, str]] = field(default_factory=list)
     """Cells that stopped, counted from 1, and their errors."""
@@ -40,7 +40,7 @@ class Mark:
 
     @property
     def points(self) -> int:
-        """One for each answer that is right."""
+        """The number of right answers."""
         return sum(self.got(name) for name in self.of)
 
     def got(self, name: str) -> bool:
@@ -87,7 +87,7 @@ def earlier(table: Path) -> list[dict[str, str]]:
         if not {"student", "digest"} <= set(reader.fieldnames or ()):
             raise ValueError
     except (ValueError, csv.Error):
-        raise ValueError(f"{table} is no table of marks: remove it, or name another") from None
+        raise ValueError(f"{table} is not a table of marks: remove it, or name another") from None
     for row in rows:  # fields behind the last column come as a list
         if isinstance(more := row.get(""), list):
             row[""] = ", ".join(more)
@@ -95,7 +95,7 @@ def earlier(table: Path) -> list[dict[str, str]]:
 
 
 def already(rows: Iterable[dict[str, str]], digests: Mapping[str, str]) -> list[dict[str, str]]:
-    """The rows of an earlier run whose submissions, and the judge, are what they were."""
+    """The rows of an earlier run whose submission and judge have not changed."""
     known = {no_formula(name): found for name, found in digests.items() if found}
     # A notebook that was stopped may need a longer time than it was given.
     return [row for row in rows if not row.get("status", "").startswith("stopped")
@@ -114,7 +114,7 @@ def is_asked(name: str) -> bool:
 
 
 def safe(name: str) -> str:
-    """A name of a file for a student's name; one that had to be changed has a digest, too."""
+    """A file name for a student's name; if it had to be changed, a digest is added."""
     clean = re.sub(r"[^\w.-]+", "_", name.encode(errors="replace").decode()).strip(".") or "unnamed"
     own = digest(name.encode(errors="backslashreplace"))[:8]
     return clean if clean == name and len(clean) <= 80 else f"{clean[:80]}-{own}"

@@ -46,13 +46,13 @@ from labkit.weights import WeightsError, load, load_tokenizer, real_encoder, sav
 WAYS = ("gpt", "ulmfit", "real")
 LENGTH, BATCH, FOLDS, EPOCHS = 96, 16, 3, 4
 PENALTIES = (0.01, 0.1, 1.0)
-"""Of the squares of the weights, divided by the number of labels; libraries begin with 1."""
+"""Penalties on the squared weights, divided by the number of labels; libraries begin with 1."""
 READING = 200
 """Steps in which `ulmfit` reads the texts of the table."""
 
 
 class Depth(NamedTuple):
-    """What learns, from the top of the model, and how fast; nothing below the head if 0 blocks."""
+    """How many blocks learn, from the top, and at which rate; with 0, only the head learns."""
 
     blocks: int
     rate: float
@@ -77,7 +77,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one way gave on the held-out part."""
+    """The result of one way on the held-out part."""
 
     way: str
     chosen: Depth
@@ -92,9 +92,9 @@ class Outcome:
 
 
 def task_of(file: str, text: str, label: str, labels: int) -> Task:
-    """A fifth of the labelled texts is asked, so many of the others are known.
+    """Hold out a fifth of the labelled texts, and learn from `labels` of the others.
 
-    A text that comes again does not count, so that what is asked is never known.
+    Repeated texts do not count, so that no held-out text is learned from.
     """
     if labels < FOLDS:
         raise ValueError(f"labels is {labels}: give a whole number from {FOLDS}")
@@ -120,7 +120,7 @@ def task_of(file: str, text: str, label: str, labels: int) -> Task:
 
 
 def _words(text: str) -> str:
-    """A text by which copies of it are found: white space does not count."""
+    """The form of a text by which its copies are found: white space does not count."""
     return " ".join(text.split())
 
 
@@ -210,7 +210,7 @@ def classified(folder: str | Path, texts: Sequence[str]) -> list[str]:
 
 
 def folds_of(count: int) -> list[tuple[Tensor, Tensor]]:
-    """Which rows are learned from and which are asked, in each fold of the cross-validation."""
+    """The rows to learn from and the rows to predict, in each fold of the cross-validation."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     parts = order.chunk(FOLDS)
     return [(torch.cat([*parts[:i], *parts[i + 1 :]]), part) for i, part in enumerate(parts)]
@@ -249,7 +249,7 @@ def cross_validated(
 
 
 def run_way(way: str, task: Task) -> Outcome:
-    """Choose, train on all given labels, and ask the held-out part once."""
+    """Choose, train on all given labels, and predict the held-out part once."""
     begun = time.perf_counter()
     torch.manual_seed(0)
     encoder, tokenizer = encoder_of(way, task)
@@ -319,14 +319,14 @@ def report(task: Task, found: Sequence[Outcome]) -> str:
 
 
 def best_of(found: Sequence[Outcome]) -> Outcome:
-    """The way that did best in cross-validation; the held-out part has no say in the choice."""
+    """The way that did best in cross-validation; the held-out part does not affect the choice."""
     return max(found, key=lambda one: one.expected)
 
 
 def compare(
     task: Task, ways: Sequence[str] = WAYS, say: Callable[[str], None] = print
 ) -> list[Outcome]:
-    """All ways that are possible here."""
+    """Run all ways that are possible here."""
     found = []
     for way in ways:
         try:

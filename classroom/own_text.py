@@ -40,7 +40,7 @@ from labkit.text.tokenizers import Tokenizer
 from labkit.trainer import Trainer, evaluate
 
 LEAST = 10_000
-"""Characters of text, below which nothing can be learned."""
+"""The fewest characters of text to learn from."""
 LENGTH, BATCH, MOST_PASSES = 64, 16, 60
 UNITS = {"gpt": "nats per piece", "bert": "nats per hidden piece"}
 
@@ -124,7 +124,7 @@ def train_on(
 
 
 def _written(folder: Path) -> list[str]:
-    """Three texts of the model."""
+    """Three texts that the model writes."""
     model, tokenizer = trained(folder)
     how = Sampling(length=LENGTH - 1, temperature=0.8, top_p=0.9)
     [texts] = sample(model, [[tokenizer.vocabulary.sep or 0]], how, samples=3)
@@ -132,7 +132,7 @@ def _written(folder: Path) -> list[str]:
 
 
 def _filled(folder: Path, held_out: Sequence[str]) -> list[str]:
-    """Blanks of the held-out text, and the three pieces that the model likes best there."""
+    """Blanks of the held-out text, and the three pieces that the model finds likeliest."""
     model, tokenizer = trained(folder)
     said = []
     for blank in realtext.blanks(tokenizer, "\n".join(held_out), 5):
@@ -146,7 +146,7 @@ def _filled(folder: Path, held_out: Sequence[str]) -> list[str]:
 
 
 def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
-    """What the run was: losses, samples, time; a page that needs nothing else."""
+    """A self-contained page about the run: losses, samples, time."""
     figure = live.view(live.steps)
     lowest(figure.axes[0], card["held_out"], "held out")
     picture = base64.b64encode(figure.png()).decode()

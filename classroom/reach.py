@@ -16,19 +16,19 @@ SPANS = (4, 16, 64)
 
 
 class Reach(NamedTuple):
-    """What the best possible readers expect at each word of some texts, in a row."""
+    """How well the best possible readers predict each word of some texts, one after another."""
 
     everything: np.ndarray
     """The log-probability of the word for a reader who remembers the whole text so far."""
     within: dict[int, np.ndarray]
     """The same for readers who remember only 4 or 16 words."""
     needed: np.ndarray
-    """The smallest of `SPANS` that tells as much as the whole text, within a tenth of a nat;
+    """The smallest of `SPANS` that predicts as well as the whole text, within a tenth of a nat;
     the length of a text where none does."""
 
 
 def reach_of_words(text: CourseText, length: int) -> Reach:
-    """Ask the language about the first words of each held-out document."""
+    """Compute the reach of the first words of each held-out document."""
     world, documents = text.language, [words[:length] for words in text.documents]
     *short, long = SPANS
 

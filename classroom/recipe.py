@@ -1,4 +1,4 @@
-"""nanoGPT's recipe for a minute on a processor: what files of `labkit speedrun` compete with.
+"""nanoGPT's recipe for a minute on a processor: the baseline of `labkit speedrun`.
 
 A file for the contest defines one function, `train`, like this one. Copy it and make it better. It
 may use labkit's models or plain PyTorch; the language itself is out of bounds.
@@ -19,10 +19,10 @@ PEAK, LAST, WARMUP = 1e-3, 1e-4, 100
 
 
 def train(tokens_N: Tensor, vocabulary: int, seconds: float) -> Callable[[Tensor], Tensor]:
-    """Train for so many seconds on documents that end in token 0, one behind the other.
+    """Train for this many seconds on a sequence of documents, each of which ends in token 0.
 
-    What is returned gives, for rows [B, T] that begin with 0 as a document does, the log
-    probabilities [B, T, V] of the word that comes next at each position.
+    Return a function. It gets rows [B, T], which begin with 0 as a document does, and returns the
+    log probabilities [B, T, V] of the next word at each position.
     """
     torch.manual_seed(1337)
     gpt = GPT(GPTConfig(vocabulary, width=128, layers=4, heads=4, context=BLOCK, dropout=0.0))

@@ -70,13 +70,13 @@ MINUTE: dict[str, Any] = {**RECIPE, "rate": 6e-3, "betas": (0.9, 0.999), "precis
 """For a GPT with eight heads and rotary positions, after `copying_start`."""
 # In a minute, one layer comes nearer to the floor than two.
 LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
-# What has no say in how a model turns out.
+# Files that do not affect how a model is trained.
 NOT_TRAINING = ("cli", "demos", "claims", "leaks", "figures.py", "ledger.py", "exercises",
                 "running.py", "sweeps.py")  # fmt: skip
 
 
 def plan(steps: int, **changes: Any) -> Plan:
-    """Return the recipe for so many steps, with changes."""
+    """Return the recipe for this many steps, with changes."""
     return Plan(**{**RECIPE, "steps": steps, "warmup": max(1, steps // 20), **changes})
 
 
@@ -198,7 +198,7 @@ def refuse_unknown_words(texts: Iterable[str], tokenizer: Tokenizer, source: str
 
 
 class Shuffled:
-    """Batches of rows that are there already, in another order in each epoch."""
+    """Batches of the given rows, in another order in each epoch."""
 
     def __init__(self, whole: Batch, batch: int, seed: int = 0) -> None:
         self.whole, self.batch, self.seed = whole, batch, seed
@@ -230,9 +230,9 @@ def train_once(
     *,
     points: int = 200,
 ) -> Curve:
-    """Train a model in place, or give it the weights that the same run once ended with.
+    """Train a model in place, or load the final weights of an earlier run that was the same.
 
-    What is averaged as the plan says ends as the average. The model is left in `eval()` mode.
+    Weights that the plan averages end as their average. The model is left in `eval()` mode.
     """
 
     def make() -> Curve:
@@ -294,7 +294,7 @@ def _run(trainer: Trainer, every: int) -> Curve:
 def word_vectors(
     text: CourseText, steps: int, *, seed: int = 0, width: int = 64, reach: int = 5
 ) -> tuple[LanguageModel, Curve]:
-    """A table of word vectors that tell neighbours from noise, and how that went."""
+    """A table of word vectors that learned to tell neighbours from noise, and its curve."""
     torch.manual_seed(seed)
     # There is no head: the vectors themselves answer.
     model = LanguageModel(WordVectors(WordVectorsConfig(text.vocabulary, width)), nn.Identity())
@@ -306,7 +306,7 @@ def word_vectors(
 
 
 def counts(text: CourseText) -> torch.Tensor:
-    """How often each token stands in the training text; special tokens never."""
+    """How often each token occurs in the training text; special tokens never."""
     tokens = torch.from_numpy(text.train.arrays.marked.astype(np.int64) & NUMBER)
     found = torch.bincount(tokens, minlength=text.vocabulary)
     found[list(text.tokenizer.vocabulary.special)] = 0
@@ -335,7 +335,7 @@ def elmo(
     objective: Objective | None = None,
     sizes: Mapping[str, Any],
 ) -> tuple[LanguageModel, Curve]:
-    """A small ELMo that has read a text from both sides, and how that went."""
+    """A small ELMo that has read a text from both sides, and its curve."""
     model = untrained_elmo(text, seed=seed, **sizes)
     batches = text.windows(16, 16, seed=seed)
     how = plan(steps, seed=seed, rate=2e-2)
@@ -386,7 +386,7 @@ def gpt(
     batch: int = BATCH,
     **changes: Any,
 ) -> tuple[LanguageModel, Curve]:
-    """A small GPT that has read a text, and how that went."""
+    """A small GPT that has read a text, and its curve."""
     model = untrained_gpt(text, seed=seed, width=width, layers=layers, length=length)
     batches = text.windows(batch, length, seed=seed)
     return model, train_once(model, NextToken(), batches, plan(steps, seed=seed, **changes))
@@ -432,7 +432,7 @@ def untrained_xlnet(
 def larger_weights(model: nn.Module, std: float = 0.1) -> nn.Module:
     """Draw first weights that suit a width of 64: those of BERT, 0.02, suit a width of 768.
 
-    Too small ones make attention a plain mean, which takes long to become anything else.
+    With weights that are too small, attention begins as a plain mean and takes long to change.
     """
     initialise(model, std)
     backbone: Any = model.backbone

@@ -17,12 +17,12 @@ from typing import Any
 from labkit.keeping.files import with_numbers
 
 MOST = 400
-"""How many states of a demo are written down."""
+"""The most states of a demo that are stored."""
 STORE = "LABKIT_STORE"
 KEY = "labkit"
 """The key of the metadata of an output that holds what was recorded."""
 DIGITS = 7
-"""Of the numbers of a view: as many as are ever shown, and some more."""
+"""The digits that are stored of the numbers of a view: some more than are ever shown."""
 LARGEST = 50_000_000
 """Bytes of a recording; those of the course have a few hundred thousand."""
 Options = Mapping[str, Sequence[Any]]

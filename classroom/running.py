@@ -47,7 +47,7 @@ _processes: set["subprocess.Popen[bytes]"] = set()
 
 
 class Run(NamedTuple):
-    """What came of one run of a notebook."""
+    """The result of one run of a notebook."""
 
     notebook: str
     seconds: float
@@ -94,7 +94,7 @@ def execute(
 
 
 def literal(path: Path) -> str:
-    """A path as papermill wants it, which fills in what stands between braces."""
+    """A path with its braces escaped: papermill would fill in what is between them."""
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
@@ -149,7 +149,7 @@ def ending_at_once(client: Any) -> Iterator[None]:
     except BaseException as error:
         client.shutdown_kernel = "immediate"
         if isinstance(error, KeyboardInterrupt):
-            # What waited for the cell would print a traceback, since its kernel is no more.
+            # What waited for the cell would print a traceback, since its kernel has ended.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         raise
 
@@ -271,7 +271,7 @@ class Point:
 
 
 class Row(NamedTuple):
-    """What came of one point: a line of `results.jsonl`."""
+    """The result of one point: a line of `results.jsonl`."""
 
     run: str
     notebook: str
@@ -398,7 +398,7 @@ def versions() -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """The process of one point: run it, and end with whoever started it."""
+    """The process of one point: run it, and end when the parent process ends."""
     threading.Thread(target=_end_with_the_parent, args=[folder], daemon=True).start()
     point = Point(**ast.literal_eval((folder / "point").read_text(encoding="utf-8")))
     source = folder / f"{point.notebook}.ipynb"

@@ -1,4 +1,4 @@
-"""A process of its own for code that is not trusted: limits, no network, no way to other files.
+"""A separate process for untrusted code: limits, no network, no access to other files.
 
 `Child` starts a function in a fresh Python and talks with it in plain bytes: what comes back is
 never unpickled. `shield` runs first in the child and returns what this system enforces. On Linux
@@ -36,7 +36,7 @@ REFUSED = dict.fromkeys(
     ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty",
      "os.kill", "os.killpg", "os.spawn", "os.startfile"), "other programs"
 )  # fmt: skip
-"""Events of Python that are refused, and what they are about."""
+"""Audit events of Python that are refused, and what they give access to."""
 NAMING = ("open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.chmod", "os.mkdir",
           "os.link", "os.symlink", "os.truncate", "os.rmdir", "os.chown")  # fmt: skip
 """Events whose first argument is a path, and sometimes the second one, too; of `open`, the mode."""
@@ -44,7 +44,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Refused(PermissionError):  # noqa: N818
-    """What the sandbox says to code that asks for what it may not have."""
+    """Raised in the sandbox when code accesses something that it may not."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Limits:
 
 
 def shield(limits: Limits, folder: Path) -> list[str]:
-    """Take away from this process what it does not need; return what is enforced, in words."""
+    """Restrict this process to what it needs; return in words what is enforced."""
     enforced = []
     if no_network():
         enforced.append("no network (a namespace without interfaces)")
@@ -84,7 +84,7 @@ def shield(limits: Limits, folder: Path) -> list[str]:
 
 
 def refuse(limits: Limits, folder: Path) -> None:
-    """Refuse events of Python for good: a hook cannot be taken back.
+    """Refuse audit events of Python for good: a hook cannot be removed.
 
     Nothing is written outside of the folder and of what every program may write to.
     """
@@ -136,7 +136,7 @@ def refusals() -> list[str]:
 
 
 def no_network() -> bool:
-    """Leave the network for one without interfaces, where Linux allows it to anybody."""
+    """Move to a network without interfaces, where Linux allows every user to."""
     if sys.platform != "linux":
         return False
     user, group = os.getuid(), os.getgid()
@@ -170,7 +170,7 @@ def devices() -> list[Path]:
 
 READ = 0b1101  # Landlock's bits: execute, read a file, read a folder
 KNOWN = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF}  # all that each version knows
-SCOPED = 6  # the version from which on abstract Unix sockets and signals are refused, too
+SCOPED = 6  # the first version that also refuses abstract Unix sockets and signals
 
 
 def landlock_version() -> int:
@@ -183,7 +183,7 @@ def landlock_version() -> int:
 def only_these(read: Sequence[Path], write: Sequence[Path]) -> list[str]:
     """Let this process open these files and folders only, by Landlock (Linux 5.13 and newer).
 
-    To shorten a file is refused from Linux 6.2 on, to send signals to other processes from 6.12 on.
+    Truncating a file is refused from Linux 6.2 on, signals to other processes from 6.12 on.
     Return what is enforced, in words.
     """
     version = landlock_version()
@@ -205,7 +205,7 @@ def only_these(read: Sequence[Path], write: Sequence[Path]) -> list[str]:
                 handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
                 libc.syscall(445, rules, 1, struct.pack("=Qi", bits, handle), 0)
                 os.close(handle)
-    libc.prctl(38, 1, 0, 0, 0)  # no new privileges: what Landlock asks for
+    libc.prctl(38, 1, 0, 0, 0)  # no new privileges: Landlock requires it
     if libc.syscall(446, rules, 0) != 0:
         return []
     signals = ["no signals to other processes (Landlock)"] if scoped else []
@@ -230,7 +230,7 @@ def fingerprint(modules: Sequence[ModuleType]) -> dict[str, int]:
 
 
 class Stopped(Exception):  # noqa: N818
-    """A child that is no more: it used too much, or it ended by itself."""
+    """Raised when a child has ended: it used too much, or it ended by itself."""
 
 
 class Child:
@@ -263,9 +263,9 @@ class Child:
         self._watch.start()
 
     def receive(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> bytes:
-        """The next message; `Stopped` where none comes, or a larger one, with the reason."""
+        """The next message; raises `Stopped`, with the reason, if there is none or a larger one."""
         try:
-            # What a child has started may hold the pipe when the child is no more.
+            # A process that the child has started may hold the pipe after the child's end.
             left = self.deadline - time.monotonic() + 2 if seconds is None else seconds
             if not self.pipe.poll(max(0.0, left)):
                 self.why = self.why or f"nothing came for {round(left, 1):g} s"
@@ -281,7 +281,7 @@ class Child:
             raise Stopped(self.why or f"its process ended by itself (code {code})") from None
 
     def said(self, seconds: float | None = None, largest: int = LARGEST_MESSAGE) -> dict[str, Any]:
-        """The next message as JSON; what is no JSON object is a reason to stop."""
+        """The next message as JSON; raises `Stopped` if it is not a JSON object."""
         try:
             found = json.loads(self.receive(seconds, largest))
             if isinstance(found, dict):
@@ -293,7 +293,7 @@ class Child:
         raise Stopped(self.why)
 
     def send(self, data: bytes) -> None:
-        """Send a message; a child that is no more cannot read it."""
+        """Send a message; raises `Stopped` if the child has ended."""
         try:
             self.pipe.send_bytes(data)
         except OSError:
@@ -354,7 +354,7 @@ def _begin(
     inherit(kept_variables())
     os.environ.update(dict.fromkeys(OWN, str(folder)), MPLBACKEND="agg", **limits.settings)
     tempfile.tempdir = str(folder)
-    # Nobody reads what it prints, and a file of it would be full at some time.
+    # Nobody reads its output, and a file of it would reach its largest size.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

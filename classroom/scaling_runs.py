@@ -31,24 +31,24 @@ LENGTH, BATCH = 64, 4
 
 
 class Point(NamedTuple):
-    """What one run is recorded as."""
+    """The record of one run."""
 
     parameters: int
-    """All of them: the table of the words works for each word, too, as the matrix of the head."""
+    """All parameters: the embeddings are used for each word, too, as the matrix of the head."""
     tokens: int
     operations: float
-    """Of training, counted on the built model."""
+    """The operations of training, counted on the built model."""
     loss: float
     floor: float
 
     @property
     def excess(self) -> float:
-        """How far above the floor."""
+        """The loss above the floor."""
         return self.loss - self.floor
 
     @property
     def run(self) -> ScalingRun:
-        """What the fit needs."""
+        """The part of the record that the fit needs."""
         return ScalingRun(self.parameters, self.tokens, self.excess)
 
 
@@ -125,7 +125,7 @@ def read(path: Path) -> list[Point]:
             raise ValueError("not all results are numbers")
         return points
     except (ValueError, KeyError) as error:
-        raise ValueError(f"{path} is no record of runs of the scaling laws: {error}") from None
+        raise ValueError(f"{path} is not a record of runs of the scaling laws: {error}") from None
 
 
 def shipped() -> list[Point]:

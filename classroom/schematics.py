@@ -25,9 +25,9 @@ KINDS = {
 }
 LETTERS = "#1b1f24"
 PIXELS = 96
-"""Of a picture in one inch."""
+"""The pixels of a picture in one inch."""
 WIDTH = 760
-"""Pixels of every picture."""
+"""The width of every picture in pixels."""
 
 
 class Schematic:

@@ -29,7 +29,7 @@ from labkit.weights.ours import DESCRIPTION
 def trained(name: str | Path) -> tuple[Any, Tokenizer]:
     """A model that ships with the course, ready to be used, and its tokenizer.
 
-    Or one that `python -m labkit train gpt --text …` has written into a folder.
+    `name` may also be a folder that `python -m labkit train gpt --text …` has written.
     """
     folder = _folder(name)
     model = load(folder, dtype=torch.float32)

@@ -55,7 +55,7 @@ from labkit.trainer import evaluate
 
 
 def _text(language: str, words: int = 1_000) -> CourseText:
-    """So much to learn from, and always the same to be measured on."""
+    """This many words to learn from, and always the same held-out documents."""
     return course_text(language, words=words, held_out=20_000, seed=0)
 
 
@@ -534,7 +534,7 @@ RECIPES = {
 }  # fmt: skip
 
 
-# ---- to carry one out
+# ---- training by a recipe
 
 
 def train(
@@ -545,8 +545,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a model by its recipe, write it with its card, and return the card.
 
-    With a folder of checkpoints, a run that was interrupted goes on where it was, also in the
-    part that reads shorter windows.
+    With a folder of checkpoints, a run that was interrupted continues where it stopped, also in
+    the part that reads shorter windows.
     """
     return carry_out(name, f"python -m labkit train {name}", _known(name), folder, say, checkpoints)
 

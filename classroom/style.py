@@ -6,7 +6,7 @@
 
 The background is transparent and the letters are of a grey that reads on white and on black. Lines
 differ by marker as well as by colour. `says` is the description for those who cannot see the chart.
-To import this module is to draw everything in its style.
+Importing this module applies its style to everything that is drawn.
 """
 
 import base64

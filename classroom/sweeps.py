@@ -228,7 +228,7 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
     if others:
         axes.legend()
     axes.spines[["top", "right"]].set_visible(False)
-    # Shown by whoever it is returned to, and not once more by pyplot.
+    # The caller shows the figure; pyplot must not show it again.
     pyplot.close(figure)
     return figure
 

@@ -52,10 +52,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model that ships is trained. Each field stands on its card."""
+    """How a model that ships is trained. Each field is on its card."""
 
     read: str
-    """What it reads, in words."""
+    """A description of the text that it reads."""
     steps: int
     batch: int
     length: int
@@ -107,13 +107,13 @@ class Measured(NamedTuple):
     by_text: dict[str, float] | None = None
     """The loss on each text, where there are few."""
     repeated: float | None = None
-    """The share of the held-out words in paragraphs that nearly stand in the training text."""
+    """The share of the held-out words in paragraphs that the training text nearly repeats."""
 
 
 Prepare = Callable[[Recipe], Run]
 Measure = Callable[[Any, Tokenizer], Measured]
 Losses = Mapping[str, Mapping[str, float]]
-"""Of each way to predict some texts, the loss on each text."""
+"""For each way to predict some texts, the loss on each text."""
 
 
 class Shipped(NamedTuple):
@@ -346,7 +346,7 @@ def make_writable(folder: Path) -> None:
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[Report], None]:
-    """Return a function that says a report, at most one every five seconds."""
+    """Return a function that prints a report, at most one every five seconds."""
     said = time.monotonic()
 
     def watch(report: Report) -> None:

@@ -61,14 +61,14 @@ def numbers(words: Sequence[str]) -> list[int]:
 
 
 def begin() -> int:
-    """What the decoder reads first."""
+    """The token that the decoder reads first."""
     found = tokenizer().vocabulary.cls
     assert found is not None
     return found
 
 
 def end() -> int:
-    """What ends a sentence of either language."""
+    """The token that ends a sentence of either language."""
     found = tokenizer().vocabulary.sep
     assert found is not None
     return found
@@ -431,26 +431,26 @@ def next_word(
 
 
 def likeliest(source: Sequence[str]) -> list[list[str]]:
-    """All translations that no other one is likelier than."""
+    """All translations that have the highest probability."""
     known = translator().translations(source)
     most = max(known.values())
     return [list(words) for words, p in known.items() if p > most - 1e-9]
 
 
 class Error(NamedTuple):
-    """A translation that is not one of the likeliest, and whose fault that is."""
+    """A translation that is not one of the likeliest, and whether the search is to blame."""
 
     source: list[str]
     written: list[str]
     best: list[str]
     searching: bool
-    """The model gives the best translation a higher probability: it was not found."""
+    """Whether the search is to blame: the model gives the best translation a higher probability."""
 
 
 def errors(
     model: Any, sources: Sequence[Sequence[str]], written: Sequence[list[str]]
 ) -> list[Error]:
-    """The wrong translations, each with the one that the model likes best of the right ones."""
+    """The wrong translations, each with the right one that the model finds likeliest."""
     found = []
     for source, words in zip(sources, written, strict=True):
         best = likeliest(source)

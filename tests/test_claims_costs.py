@@ -121,7 +121,7 @@ def test_damaged_runs_of_the_scaling_laws_are_named(old: str, new: str, tmp_path
     path.write_text(line)
     assert read(path) == shipped()[:1]
     path.write_text(line.replace(old, new, 1))
-    with pytest.raises(ValueError, match=r"results\.jsonl is no record of runs"):
+    with pytest.raises(ValueError, match=r"results\.jsonl is not a record of runs"):
         read(path)
 
 

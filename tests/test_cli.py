@@ -125,9 +125,9 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         (["run"], "are required: notebook (all of them: `labkit run --help`)"),
         (["lab", "--nope"], "unrecognized arguments: --nope (all of them: `labkit lab --help`)"),
         (["run", "--", "00", "--list"], "unrecognized arguments: --list (all of them"),
-        (["copy", ""], "'' is no folder: give one, such as . for this one"),
-        (["grade", ""], "'' is no folder: give one, such as . for this one"),
-        (["speedrun", ""], "'' is no folder: give one, such as . for this one"),
+        (["copy", ""], "'' is not a folder: give one, such as . for this one"),
+        (["grade", ""], "'' is not a folder: give one, such as . for this one"),
+        (["speedrun", ""], "'' is not a folder: give one, such as . for this one"),
         (["bench", "awd_ltsm"], "there is no benchmark awd_ltsm; did you mean awd_lstm?"),
         (["test", "tets"], "did you mean tests?"),
         (["lecture", "00", "--port", "99999"], "--port: '99999': give a whole number, 1 to 65535"),
@@ -182,7 +182,7 @@ def test_a_file_that_is_no_notebook_is_refused(
     path.write_bytes(content)
     code, said = left_with(capsys, command, str(path))
     assert (code, said) == (2, f"labkit: {path} is not a Jupyter notebook of version 4: give a "
-                               "sound .ipynb file\n")  # fmt: skip
+                               "valid .ipynb file\n")  # fmt: skip
 
 
 def test_a_notebook_of_any_size_is_not_read(
@@ -266,7 +266,7 @@ def test_a_cache_that_is_a_file_is_said(
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path / "file"))
     code, said = left_with(capsys, "cache")
     assert (code, said.count("\n")) == (2, 1)
-    assert f"{tmp_path / 'file'} is no folder" in said
+    assert f"{tmp_path / 'file'} is not a folder" in said
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows says it otherwise")

@@ -126,7 +126,7 @@ def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
     assert "there is no file mycopies/05_gpt.ipynb" in said
     code, said = refused(["run", "1"], capsys)
     assert code == 2
-    assert "'1' fits 10_transformer_xl, 11_xlnet, 12_cost_tables, 13_claims" in said
+    assert "'1' matches 10_transformer_xl, 11_xlnet, 12_cost_tables, 13_claims" in said
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_name_that_the_locale_does_not_know_is_one_line(
     monkeypatch.setattr(cli, "called", lambda words: "\udcc3".encode())
     code, said = refused(["run", "\udcc3.ipynb"], capsys)
     assert code == 1
-    assert said.startswith("labkit run: a name has letters that this locale")
+    assert said.startswith("labkit run: a name has characters that this locale")
     assert said.endswith("set PYTHONUTF8=1\n")
 
 
@@ -226,7 +226,7 @@ def test_letters_that_no_page_can_hold_are_found_before_training(
     monkeypatch.setattr("classroom.own_text.train_on", lambda *_: pytest.fail("it trains"))
     code, said = refused(["train", "gpt", "--text", "x.txt", "--output", "\udcc3"], capsys)
     assert code == 1
-    assert said.startswith("labkit train: a name has letters that this locale")
+    assert said.startswith("labkit train: a name has characters that this locale")
     monkeypatch.setenv("WORLD_SIZE", "2")
     code, said = refused(["train", "gpt", "--text", "x.txt"], capsys)
     assert (code, said) == (

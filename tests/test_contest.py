@@ -203,7 +203,7 @@ def test_the_board_is_a_table_and_a_picture(
     (tmp_path / "tiny.txt").write_text(BIGRAMS)
     with pytest.raises(SystemExit):
         main(["speedrun", str(tmp_path / "tiny.txt"), "--seconds", "1", "--board", str(board)])
-    assert "tiny.txt is no .py file" in capsys.readouterr().err
+    assert "tiny.txt is not a .py file" in capsys.readouterr().err
 
 
 def test_the_table_compares_with_the_recipe_and_escapes() -> None:

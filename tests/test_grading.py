@@ -442,7 +442,7 @@ def test_a_fingerprint_changes_when_a_module_is_patched(monkeypatch: pytest.Monk
 def test_a_table_that_holds_no_marks_is_named(raw: bytes, tmp_path: Path) -> None:
     table = tmp_path / "marks.csv"
     table.write_bytes(raw)
-    with pytest.raises(ValueError, match=r"marks\.csv is no table of marks: remove it"):
+    with pytest.raises(ValueError, match=r"marks\.csv is not a table of marks: remove it"):
         marks.earlier(table)
 
 
@@ -464,7 +464,7 @@ def test_line_ends_of_windows_do_not_change_what_a_submission_is(tmp_path: Path)
     found = grading.mark("anna", path, lambda number: [], grading.Limits(1, 1, []))
     assert found.digest == grading._digest(path) != ""
     table.write_text("a,b\n")
-    with pytest.raises(ValueError, match="no table of marks"):
+    with pytest.raises(ValueError, match="not a table of marks"):
         marks.earlier(table)
 
 
@@ -922,7 +922,7 @@ def test_a_name_that_is_written_from_right_to_left_stands_apart_from_its_points(
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("no JSON", "the file holds no JSON"),
+        ("no JSON", "the file is not JSON"),
         ("[1]", "not a notebook of version 4"),
         ('{"worksheets": []}', "not a notebook of version 4"),
         ('{"cells": [1]}', "not a notebook of version 4"),

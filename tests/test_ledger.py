@@ -530,7 +530,7 @@ def test_the_ledger_holds_only_claims_that_there_are() -> None:
 def test_a_damaged_finding_is_named(raw: str, tmp_path: Path) -> None:
     path = tmp_path / "coins.json"
     path.write_text(raw)
-    with pytest.raises(ValueError, match=r"coins\.json is no finding of the ledger .*restore"):
+    with pytest.raises(ValueError, match=r"coins\.json is not a finding of the ledger .*restore"):
         ledger.read(path)
 
 
@@ -542,13 +542,13 @@ def test_a_word_among_the_figures_of_a_finding_is_named(part: str, tmp_path: Pat
     else:
         found["contrasts"][0]["value"] = "high"
     (tmp_path / "restart.json").write_text(json.dumps(found))
-    with pytest.raises(ValueError, match=r"restart\.json is no finding of the ledger"):
+    with pytest.raises(ValueError, match=r"restart\.json is not a finding of the ledger"):
         ledger.read(tmp_path / "restart.json")
 
 
 def test_a_finding_under_the_name_of_another_claim_is_named(tmp_path: Path) -> None:
     shutil.copy(data_path("claims", "restart.json"), tmp_path / "albert.json")
-    with pytest.raises(ValueError, match=r"albert\.json is no finding .*about 'restart'"):
+    with pytest.raises(ValueError, match=r"albert\.json is not a finding .*about 'restart'"):
         ledger.read(tmp_path / "albert.json")
 
 
@@ -573,7 +573,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("damaged", "words", "said"),
     [
-        ("albert.json", ["--kept"], r"albert\.json is no finding of the ledger"),
+        ("albert.json", ["--kept"], r"albert\.json is not a finding of the ledger"),
         ("runs.json", ["--cost"], r"labkit claims: \S*runs\.json is not JSON"),
         ("bounds.toml", ["--kept"], r"bounds\.toml is not TOML"),
         ("runs.json", ["six-n-d", "--store"], r"runs\.json is not JSON"),

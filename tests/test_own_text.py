@@ -77,7 +77,7 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-    with pytest.raises(ValueError, match="has no card.json, which `labkit train` writes"):
+    with pytest.raises(ValueError, match=r"has no card\.json, which `labkit train` writes"):
         trained(tmp_path)
 
 

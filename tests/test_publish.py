@@ -112,7 +112,7 @@ def test_git_knows_where_a_course_is_published(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["publish"])
-    assert "git's origin is no repository on GitHub: give OWNER/NAME" in capsys.readouterr().err
+    assert "git's origin is not on GitHub: give OWNER/NAME" in capsys.readouterr().err
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     subprocess.run(["git", "init", "-q"], cwd=course, check=True)

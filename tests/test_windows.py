@@ -81,7 +81,7 @@ CALLS = {
     "copy": Call(["mine"], 0, "notebooks"),
     "cache": Call([], 0, "kept"),
     "costs": Call(["gpt3-175b"], 0, "gpt-3-175b"),
-    "publish": Call(["nonsense"], 2, "nonsense is no repository"),
+    "publish": Call(["nonsense"], 2, "nonsense is not a repository"),
     "pins": Call(["--python"], 2, "unrecognized arguments"),
 }
 SIMULATION = """

@@ -24,14 +24,14 @@ from labkit.keeping.paths import checkout, instead_of_home, to_install
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("lab", "lab", "set up what is missing and open the course in JupyterLab"),
     "test": ("suite", "test", "set up what is missing and run everything that CI runs"),
-    "doctor": ("doctor", "doctor", "what was found on this machine, and how fast it is"),
+    "doctor": ("doctor", "doctor", "print what was found on this machine, and how fast it is"),
     "run": ("notebooks", "run", "run one notebook with parameters of your own"),
     "sweep": ("sweeps", "command", "run one notebook at every point of a grid"),
-    "claims": ("claims", "command", "measure what the lectures claim; the ledger"),
+    "claims": ("claims", "command", "measure what the lectures claim, or print the ledger"),
     "course": ("notebooks", "course", "run every notebook; measure time and memory"),
     "notebooks": ("notebooks", "notebooks", "execute notebooks and store their outputs"),
-    "lecture": ("lecture", "lecture", "a notebook as slides with live widgets"),
-    "site": ("site", "site", "all notebooks as pages that need neither a server nor a network"),
+    "lecture": ("lecture", "lecture", "show a notebook as slides with live widgets"),
+    "site": ("site", "site", "write all notebooks as pages that need no server or network"),
     "bench": ("suite", "bench", "run the benchmarks, all or some"),
     "students": ("notebooks", "students", "write the notebooks without solutions"),
     "grade": ("grading", "grade", "run a class's notebooks and write their marks"),
@@ -41,9 +41,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": ("caching", "command",
               "show or clear the cache of measured claims, or fill it before a class"),
-    "costs": ("costs", "costs", "what it costs to train a model, or what money buys"),
+    "costs": ("costs", "costs", "print what it costs to train a model, or what a budget buys"),
     "publish": ("publish", "publish",
-                "write the course's public address wherever a reader meets it"),
+                "write the course's public address into every file that shows it"),
     "pins": ("environment", "pins", "write constraints.txt from pyproject.toml"),
 }  # fmt: skip
 # What a command imports besides the libraries that labkit always brings, and the extra with it.
@@ -63,9 +63,9 @@ EXAMPLES = """examples:
   python -m labkit doctor                               is this machine ready?
   python -m labkit run 00 --profile laptop -p seed=3    one notebook, other parameters
   python -m labkit sweep my.ipynb -p seed=0:5           one notebook, many parameters
-  python -m labkit run --help                           everything about one command"""
+  python -m labkit run --help                           all options of one command"""
 
-# Which option names another place for what a command writes.
+# The option that names another place for the output of a command.
 WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
          "site": "--out", "sweep": "--out", "copy": "`labkit copy FOLDER`", "grade": "--csv",
          "speedrun": "--board"}  # fmt: skip
@@ -74,13 +74,13 @@ WHERE = {"run": "--output", "course": "--output", "students": "--output", "train
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command that the words name and return its exit code.
 
-    What the system refuses, such as a folder that cannot be written, is said in one line.
+    An error of the system, such as a folder that cannot be written, is printed in one line.
     """
     words = list(sys.argv[1:] if words is None else words)
     with_streams()
     who = " ".join(["labkit", *words[:1]])
     for stream in (sys.stdout, sys.stderr):
-        # A file or a pipe on Windows may not know every letter.
+        # The encoding of a file or a pipe on Windows may lack some characters.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
@@ -88,14 +88,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return called(words)
     except KeyboardInterrupt:
         fail(f"{who}: stopped", code=130)
-    except BrokenPipeError:  # whoever read what was printed has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except UnicodeEncodeError as error:
         if "surrogates" not in error.reason:
             raise
-        fail(f"{who}: a name has letters that this locale ({locale.getencoding()}) does not know: "
-             "set PYTHONUTF8=1", code=1)  # fmt: skip
+        fail(f"{who}: a name has characters that this locale ({locale.getencoding()}) cannot "
+             "encode: set PYTHONUTF8=1", code=1)  # fmt: skip
     except OSError as error:
         of_a_file = error.filename is not None or error.errno == errno.ENOSPC
         unread = os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK)
@@ -105,9 +105,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def with_streams() -> None:
-    """Open what was closed of standard input, output and error: files would get their numbers.
+    """Open standard input, output or error if it is closed: a file would get its number.
 
-    A kernel cannot start without them, and what it prints would be written into such a file.
+    A kernel cannot start without them, and its output would be written into that file.
     """
     for number in range(3):
         try:
@@ -122,7 +122,7 @@ def with_a_home() -> None:
     try:
         if os.access(Path.home(), os.W_OK):
             return
-        # What stands in it is read all the same.
+        # The settings in a home that cannot be written are still read.
         os.environ.setdefault("JUPYTER_RUNTIME_DIR", str(instead_of_home() / "runtime"))
         os.environ.setdefault("IPYTHONDIR", str(instead_of_home() / "ipython"))
     except RuntimeError:
@@ -132,7 +132,7 @@ def with_a_home() -> None:
 
 
 def called(words: list[str]) -> int:
-    """Find the command, and what it needs, and run it."""
+    """Find the command, check that its libraries are installed, and run it."""
     if words[:1] == ["help"]:  # `labkit help run` is `labkit run --help`
         words = [*words[1:2], "--help"]
     if not words or words[0] in ("-h", "--help"):

@@ -1,4 +1,4 @@
-"""`labkit cache`: what was measured is kept; `warm` measures it beforehand, for a whole class."""
+"""`labkit cache`: show or clear the cache of measured claims; `warm` fills it before a class."""
 
 import os
 import shlex
@@ -11,11 +11,11 @@ from labkit.checks import counted
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
-    """Say what the cache holds, clear it, or fill it by running notebooks."""
+    """Show what the cache holds, clear it, or fill it by running notebooks."""
     parser.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
     parser.add_argument("names", nargs="*", help="warm: which notebooks [all]")
     parser.add_argument("--profile", choices=("smoke", "laptop", "gpu"),
-                        help="warm: how large [as the notebooks say]")  # fmt: skip
+                        help="warm: the size of the runs [as the notebooks say]")  # fmt: skip
     args = parser.parse_args(words)
     from labkit.keeping import cache
 
@@ -27,14 +27,14 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         fail(f"labkit cache: {problem}")
     above = next(path for path in (cache.folder(), *cache.folder().parents) if path.exists())
     if not above.is_dir():
-        fail(f"labkit cache: {above} is no folder, so nothing is kept: name one in LABKIT_CACHE")
+        fail(f"labkit cache: {above} is not a folder, so nothing is kept: name one in LABKIT_CACHE")
     if args.action == "warm":
         return warm(args.names, args.profile)
     if args.action == "clear":
         print(f"{cache.shrink(0) / 1e6:,.1f} MB removed from {cache.folder()}")
         if left := cache.files():
-            fail(f"labkit cache: {counted(len(left), 'file')} cannot be removed: whoever may write "
-                 f"in {cache.folder()} can clear it", code=1)  # fmt: skip
+            fail(f"labkit cache: {counted(len(left), 'file')} cannot be removed: a user who may "
+                 f"write in {cache.folder()} can clear it", code=1)  # fmt: skip
         return 0
     print(held())
     shared = cache.shared()
@@ -45,7 +45,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
 
 
 def held() -> str:
-    """Return how much the cache holds, of how much it may."""
+    """Return the size of the cache and its limit."""
     from labkit.keeping import cache
 
     files = cache.files()
@@ -55,7 +55,7 @@ def held() -> str:
 
 
 def warm(names: Sequence[str], profile: str | None) -> int:
-    """Measure the claims of notebooks, one after another, so that others read what is kept."""
+    """Run notebooks one after another, so that others find their claims in the cache."""
     from classroom.cli.notebooks import TIMEOUT, named_or_all
     from classroom.cli.parameters import ParameterError, declared
     from classroom.running import execute
@@ -78,7 +78,7 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     if private and os.name != "nt":
         print(f"{counted(len(private), 'file')} can be read by you or your group only: "
               f"chmod -R o+rX {shlex.quote(str(place))}")  # fmt: skip
-    # Where the limit is too small, what was made first is gone again: the numbers show it.
+    # If the limit is too small, the first files are already gone: the numbers show it.
     print(held())
     print(f"for all to read it: export LABKIT_CACHE_SHARED={shlex.quote(str(place.parent))}")
     return 1 if failed else 0

@@ -24,17 +24,17 @@ from labkit.keeping.processor import cores
 
 
 def command(parser: Parser, words: Sequence[str]) -> int:
-    """Measure claims with several seeds, or print what is kept of them."""
+    """Measure claims with several seeds, or print the stored findings."""
     add = parser.add_argument
     add("names", nargs="*", help="which claims [all]")
-    add("--profile", choices=PROFILES, help="how large [laptop]")
+    add("--profile", choices=PROFILES, help="the size of the experiments [laptop]")
     add(
         "--seed",
         type=from_zero,
         help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
     )
-    add("--seeds", type=partial(whole, low=1, high=MOST), help="how many [smoke 1, laptop 3, gpu "
-        "5; with --store as many as bounds.toml says]")  # fmt: skip
+    add("--seeds", type=partial(whole, low=1, high=MOST), help="how many seeds [smoke 1, laptop 3, "
+        "gpu 5; with --store as many as bounds.toml says]")  # fmt: skip
     add("--jobs", type=positive, help="runs at the same time [one for each core]")
     add("--store", action="store_true", help="write the findings into data/claims")
     add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
@@ -49,7 +49,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
                   f"does nothing beside {option}, which measures nothing")  # fmt: skip
     from classroom import ledger
 
-    # To read what is kept needs no experiments, which take seconds to import.
+    # Reading the ledger needs no experiments, which take seconds to import.
     with _damage_in_one_line():
         known = ledger.bounds()
     for name in args.names:
@@ -89,7 +89,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
     chosen = with_experiments(args.names, folder)
     seeds = {name: range(first, first + count) for name, count in counts.items()}
     findings = []
-    # Kept one by one: whoever stops the command keeps what is finished.
+    # Stored one by one: Ctrl-C loses no finished claim.
     for finding, runs in measure_all(chosen, args.profile, seeds, args.jobs):
         findings.append(finding)
         if folder and not finding.arms:
@@ -97,7 +97,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
             continue
         if args.store and folder:
             store(finding, runs, folder, words)
-        # What notebooks expect of a claim never rests on an older measurement than the ledger's.
+        # The ranges that notebooks expect are never older than the ledger's measurement.
         renewed = args.store and ledger.expected(finding.id, finding.profile)
         if folder and (args.expect or renewed):
             expect(finding, folder)
@@ -129,12 +129,12 @@ def with_experiments(names: Sequence[str], folder: Path | None) -> dict[str, Any
 
 
 def refuse_to_keep(args: argparse.Namespace, fewest: int) -> None:
-    """End the command where what it measures is too little for the ledger or for a range."""
+    """End the command if its runs are too small or too few for the ledger or for a range."""
     from classroom.judging import FEWEST_SEEDS
 
     if args.store and args.profile == "smoke":
-        fail("labkit claims: --store with --profile smoke: these experiments only show that all "
-             "runs, so choose laptop or gpu")  # fmt: skip
+        fail("labkit claims: --store with --profile smoke: its experiments only show that "
+             "everything runs: choose laptop or gpu")  # fmt: skip
     for option in ("store", "expect"):
         if getattr(args, option) and fewest < FEWEST_SEEDS:
             fail(f"labkit claims: --{option} with {counted(fewest, 'seed')}: give --seeds "
@@ -146,8 +146,8 @@ def measure_all(
 ) -> Iterator[tuple[Any, list[Any]]]:
     """Run each claim with its seeds, some at a time; yield each finding with its runs when done.
 
-    A line for each run, with its error if it fails: then the claim has no finding. Whoever stops
-    this and calls it again goes on: a run that was finished is found in the cache.
+    Print a line for each run, with its error if it fails; such a claim has no finding. After an
+    interruption, the next call finds the finished runs in the cache.
     """
     from classroom import ledger
 
@@ -181,7 +181,7 @@ def measure_all(
 
 
 def _alone(claim: Any, profile: str, seed: int) -> Any:
-    """Run one seed in a process of its own: one that is killed takes no other with it."""
+    """Run one seed in its own process: if it is killed, the other seeds continue."""
     from classroom import ledger
 
     with processes(1) as pool:
@@ -189,7 +189,7 @@ def _alone(claim: Any, profile: str, seed: int) -> Any:
 
 
 def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str]) -> None:
-    """Write one row of the ledger with what it was measured by, and the figures of all items."""
+    """Write one row of the ledger, how it was measured, and the figures of all items."""
     from classroom import ledger
 
     about = {
@@ -214,7 +214,7 @@ def store(finding: Any, runs: Sequence[Any], folder: Path, words: Sequence[str])
 
 
 def expect(finding: Any, folder: Path) -> None:
-    """Keep between which figures each arm of a claim must fall."""
+    """Store the range in which the figure of each arm of a claim must lie."""
     from classroom import ledger
 
     path, intervals = folder / "expected.json", ledger.intervals(finding)
@@ -226,7 +226,7 @@ def expect(finding: Any, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait for other commands that change a file which all claims share: none may lose a record."""
+    """Wait for other commands that change the files of all claims, so that no record is lost."""
     from filelock import FileLock
 
     from labkit.keeping import cache

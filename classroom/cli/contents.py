@@ -12,7 +12,7 @@ from classroom.cli.lab import METADATA
 
 
 class CleanNotebooks(AsyncLargeFileManager):
-    """The files of the folder, as JupyterLab's own server gives them, but for that metadata."""
+    """JupyterLab's own manager of files, except for that metadata."""
 
     async def get(self, path: str, content: bool = True, *args: Any, **more: Any) -> dict[str, Any]:
         """Return a file or a folder; a notebook as the kernel of this machine would write it."""
@@ -22,7 +22,7 @@ class CleanNotebooks(AsyncLargeFileManager):
         return model
 
     async def save(self, model: dict[str, Any], path: str = "") -> dict[str, Any]:
-        """Write a file; a notebook without what opening it has brought."""
+        """Write a file; a notebook without the metadata that opening it has added."""
         if is_ours(model):
             model["content"]["metadata"].update(METADATA)
         saved: dict[str, Any] = await super().save(model, path)

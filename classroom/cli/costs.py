@@ -26,12 +26,12 @@ def costs(parser: Parser, words: Sequence[str]) -> int:
     add = parser.add_argument
     add("model", nargs="?", help="a published name such as gpt-3-175b, or a .json file of sizes")
     add("--gpu", default="a100", help="the device, a row of data/costs/hardware.csv [a100]")
-    add("--count", type=positive, help="how many of them [1]")
+    add("--count", type=positive, help="how many devices [1]")
     add("--mfu", type=float, default=0.4, help="share of the peak that is reached [0.4]")
-    add("--price", type=above_zero, help="dollars for an hour of one device [that of the table]")
-    add("--tokens", type=above_zero, help="tokens of training [those that were printed]; in an "
+    add("--price", type=above_zero, help="dollars for an hour of one device [from the table]")
+    add("--tokens", type=above_zero, help="training tokens [as published]; for an "
         "encoder-decoder, those of both texts")  # fmt: skip
-    add("--budget", type=above_zero, help="dollars: what is the largest sensible model for them?")
+    add("--budget", type=above_zero, help="dollars: print the largest sensible model for them")
     add("--tables", action="store_true", help="recompute the tables of data/costs")
     add("--figure", type=picture, metavar="FILE", help="draw the compute of all models: .png, "
         ".svg or .pdf")  # fmt: skip
@@ -56,7 +56,7 @@ def picture(word: str) -> str:
 
 
 def answer(given: argparse.Namespace) -> int:
-    """Print what was asked for."""
+    """Print the bill of a model, or what a budget buys."""
     try:
         device = bills.machine(given.gpu)
         owed, offers = list[Bill](), list[Affordable]()
@@ -87,7 +87,7 @@ def answer(given: argparse.Namespace) -> int:
 
 
 def why_they_differ(flop: float) -> str:
-    """Say why two fits to the same runs advise different sizes for so many operations."""
+    """Explain why two fits to the same runs advise different sizes for this many operations."""
     printed, unrounded, again = (
         law.optimum(flop).tokens / law.optimum(flop).parameters
         for law in (HOFFMANN, HOFFMANN_UNROUNDED, BESIROGLU)
@@ -126,7 +126,7 @@ def percent(share: float) -> str:
 
 
 def receipt(bill: Bill) -> str:
-    """A bill for a person to read."""
+    """Return a bill as text."""
     active, share = bill.active_parameters, ""
     if active < bill.parameters:
         share = f", {short(active)} of them for each token"
@@ -154,14 +154,14 @@ def receipt(bill: Bill) -> str:
 
 
 def too_few(bill: Bill) -> str:
-    """Say how many devices it takes to hold the weights and what belongs to them, if not these."""
+    """Say how many devices can hold the weights and their training state, if these cannot."""
     if bill.fewest_devices is None or bill.fewest_devices <= bill.devices:
         return ""
     return f": the memory of {bill.fewest_devices:,} such devices, more than the machine has"
 
 
 def bought(given: argparse.Namespace, best: Affordable) -> str:
-    """How many hours and operations a budget buys, for a person to read."""
+    """Return as text how many hours and operations a budget buys."""
     return (
         f"{amount(given.budget)} dollars buy {amount(best.device_hours)} hours of one {given.gpu}: "
         f"{best.flop:.3g} FLOP at {percent(given.mfu)} of the peak"
@@ -169,7 +169,7 @@ def bought(given: argparse.Namespace, best: Affordable) -> str:
 
 
 def offer(best: Affordable) -> str:
-    """What a budget buys, for a person to read."""
+    """Return as text which model a budget buys."""
     return (
         f"{best.law}: {short(round(best.parameters))} parameters, {best.tokens:.3g} tokens, "
         f"loss {best.loss:.2f} nats a token"
@@ -177,7 +177,7 @@ def offer(best: Affordable) -> str:
 
 
 def tables() -> str:
-    """The paper's tables and the lectures' figures, each beside what it gives when computed."""
+    """The paper's tables and the lectures' figures, each beside its recomputed value."""
     parts = []
     for title, table in (
         ("Table D.1 of the GPT-3 paper: operations", cost_tables.table_d1),
@@ -197,7 +197,7 @@ def tables() -> str:
 
 
 def agreement() -> list[str]:
-    """How far 6 N D agrees with the count of every product, over size and context."""
+    """How close 6 N D is to the count of all products, by size and context."""
     head = "".join(f"{context:>9}" for context in CONTEXTS)
     lines = ["6 N D as a share of all operations, attention included", f"  {'row':26}{head}"]
     for row in cost_tables.read_table("table_21"):

@@ -103,7 +103,7 @@ def version_of(name: str) -> str:
 
 
 def requirements() -> dict[str, list[str]]:
-    """Return the distributions that each extra asks for."""
+    """Return the distributions that each extra requires."""
     root = checkout()
     if root is not None:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,7 +1,7 @@
 """Set up `.venv` in the checkout, with nothing but the standard library.
 
-A stamp in `.venv` says from which pyproject.toml, which constraints.txt and which Python it was
-made, so the second call is a comparison of two hashes.  Whatever is missing gets one clear line.
+A stamp in `.venv` records the pyproject.toml, constraints.txt and Python that it was made from, so
+a second call only compares two hashes.  Each thing that is missing gets an error of one line.
 """
 
 import contextlib
@@ -37,15 +37,15 @@ NETWORK_SIGNS = (
     "NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError",
     "NameResolutionError", "ConnectionResetError", "Connection refused", "Network is unreachable",
 )  # fmt: skip
-# How pip says that an index has no package for this Python or this machine, such as a new Python.
+# pip's messages when an index has no package for this machine or this Python, such as a new one.
 LACKING = re.compile(
     r"no matching distributions available for your environment:\s+(\S+)"
     r"|No matching distribution found for (\S+)"
 )
 
-# What is stored and what is tested runs alike: with one thread, since more add up in another
-# order (two processes of one thread are faster than one of two besides), without the hub, and
-# without a line about what another notebook computes at the same time.
+# Stored outputs and tests run under the same settings: one thread, since more threads add up in
+# another order (and two processes of one thread are faster than one of two), without the hub, and
+# without a message about what another notebook is computing.
 REPEATABLE = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
               "LABKIT_QUIET": "1"}  # fmt: skip
 
@@ -66,7 +66,7 @@ def checkout_of(what: str) -> Path:
 
 
 def venv_python(root: Path, folder: str = ".venv") -> Path:
-    """Return where the checkout's own Python stands, or would stand."""
+    """Return the path of the checkout's own Python, which may not exist yet."""
     return root / folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
@@ -82,7 +82,7 @@ def ready_python(here: bool, folder: str = ".venv") -> str:
 
 
 def become(command: list[str]) -> int:
-    """Go on as another program, which then gets Ctrl-C itself; Windows can only wait for it."""
+    """Become another program, which then gets Ctrl-C itself; on Windows, wait for it instead."""
     if os.name == "nt":
         return subprocess.call(command)
     sys.stdout.flush()
@@ -128,17 +128,17 @@ def prepare(root: Path, folder: str = ".venv") -> Path:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Wait until no other command holds this file; the system frees it when a command ends."""
+    """Wait for the lock on this file; the system releases a command's lock when it ends."""
     with path.open("w") as lock:
         if not taken(lock):
-            print(f"Another command sets up {path.stem}: waiting for it ...", flush=True)
+            print(f"Another command is setting up {path.stem}: waiting for it ...", flush=True)
             while not taken(lock):
                 time.sleep(1)
         yield
 
 
 def taken(lock: TextIO) -> bool:
-    """Take hold of an open file, unless another process holds it."""
+    """Lock an open file, unless another process has locked it."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -163,7 +163,7 @@ def create(folder: Path, python: Path) -> None:
         )
     if python.exists():
         found = subprocess.run(
-            # Without pip, venv was stopped on the way.
+            # Without pip, an earlier run of venv was interrupted.
             [str(python), "-c", "import pip._internal.cli.main, sys; print(sys.version)"],
             capture_output=True,
             text=True,
@@ -183,11 +183,11 @@ def create(folder: Path, python: Path) -> None:
 
 
 def install(command: Sequence[str], root: Path, log: Path) -> None:
-    """Run one pip command under the constraints, writing what it says to the log."""
+    """Run one pip command under the constraints, writing its output to the log."""
     flags = ["--progress-bar", "off", "--retries", "2", "--disable-pip-version-check"]
     flags += ["-c", str(root / "constraints.txt")]
     lines: list[str] = []
-    # A name of a package per line is enough to see that it moves; the rest is in the log.
+    # One package name per line is enough to show progress; the rest is in the log.
     with (
         log.open("a", encoding="utf-8") as record,
         subprocess.Popen(
@@ -213,7 +213,7 @@ def install(command: Sequence[str], root: Path, log: Path) -> None:
 
 
 def import_once(python: Path, log: Path) -> None:
-    """Import what lessons need: it is compiled for all users, and known to work.
+    """Import what lessons need, to compile it for all users and to see that it works.
 
     To compile all that pip has installed would take a minute, and most of it is never imported.
     """
@@ -256,7 +256,7 @@ def diagnosis(lines: Sequence[str], log: Path) -> str:
 
 
 def pins(parser: Parser, words: Sequence[str]) -> int:
-    """Write constraints.txt: every package, also the indirect ones, at the newest versions."""
+    """Write constraints.txt: the newest version of each package, direct or indirect."""
     parser.parse_args(words)
     root = checkout_of("labkit pins: constraints.txt belongs")
     if importlib.util.find_spec("pip") is None:
@@ -282,13 +282,13 @@ def resolved(wanted: Sequence[str], python: str, torch: str) -> dict[str, str]:
         command += ["--ignore-installed", "--report", str(report), "-c", str(only_torch)]
         # The pins must also hold for the first release of that Python, not only for this one.
         command += ["--python-version", python, "--only-binary", ":all:"]
-        command += ["--target", folder, *wanted]  # pip asks for it, and writes nothing there
+        command += ["--target", folder, *wanted]  # pip requires it, but writes nothing there
         if subprocess.call(command):
             fail("labkit pins: pip could not resolve the versions; it says why above", code=1)
         install = json.loads(report.read_text(encoding="utf-8"))["install"]
     found = {item["metadata"]["name"]: item["metadata"]["version"] for item in install}
     # A local version such as 2.13.0+cpu is this machine's build of a release: pin the release.
-    # A build of torch that needs CUDA says itself which versions of it.
+    # A CUDA build of torch itself requires exact versions of the CUDA packages.
     return {name: version.split("+")[0] for name, version in found.items()
             if not name.startswith(("cuda-", "nvidia-", "triton"))}  # fmt: skip
 

@@ -22,10 +22,12 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument("folder", type=folder,
                         help="NAME.ipynb or NAME/LESSON.ipynb of each student")  # fmt: skip
     parser.add_argument("--csv", type=Path, default=Path("marks.csv"), help="table [marks.csv]")
-    parser.add_argument("--pages", type=folder, help="folder of pages [beside the table: marks]")
-    parser.add_argument("--seconds", type=positive, default=300, help="for a notebook [300]")
+    parser.add_argument("--pages", type=folder, help="folder of pages [marks, beside the table]")
+    parser.add_argument(
+        "--seconds", type=positive, default=300, help="seconds for a notebook [300]"
+    )
     parser.add_argument("--memory", type=positive, default=3000, help="MB for a notebook [3000]")
-    parser.add_argument("--jobs", type=positive, default=cores(), help="at the same time [cores]")
+    parser.add_argument("--jobs", type=positive, default=cores(), help="parallel runs [cores]")
     args = parser.parse_args(words)
     if not args.folder.is_dir():
         fail(f"labkit grade: there is no folder {args.folder}: give the one with the notebooks")
@@ -34,11 +36,11 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     from classroom.live import SHORT
 
     if args.pages is None and not args.csv.suffix:
-        fail(f"labkit grade: --csv {args.csv} has no ending, so its pages would need its name: "
-             f"give {args.csv}.csv, or a folder with --pages")  # fmt: skip
+        fail(f"labkit grade: --csv {args.csv} has no ending, so the folder of pages would "
+             f"have the same name: give {args.csv}.csv, or a folder with --pages")  # fmt: skip
     pages = args.pages or args.csv.with_suffix("")
     if pages.resolve() == args.folder.resolve():
-        fail(f"labkit grade: the pages would stand among the notebooks in {pages}: give another "
+        fail(f"labkit grade: the pages would be among the notebooks in {pages}: give another "
              "folder with --pages, or another name with --csv")  # fmt: skip
     pages.mkdir(parents=True, exist_ok=True)
     # Absolute paths, since a child runs in another folder; and none that holds its own Python.
@@ -72,7 +74,7 @@ def print_lessons(rows: Sequence[dict[str, str]]) -> None:
 
 
 def named_few(names: Sequence[str]) -> str:
-    """Some names in a line: the first ones, and how many more there are."""
+    """The first five names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{', '.join(names[:5])}{more}"
 
@@ -81,11 +83,11 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     """Train what a file defines, or each file of a folder, for a minute, and show the board."""
     parser.add_argument("path", type=file_or_folder,
                         help="my_model.py with train(...), or a folder of files")  # fmt: skip
-    parser.add_argument("--seconds", type=positive, default=60, help="to train [60]")
+    parser.add_argument("--seconds", type=positive, default=60, help="seconds of training [60]")
     parser.add_argument("--language", choices=("village", "language"), default="village",
                         help="which language [village]")  # fmt: skip
-    parser.add_argument("--words", type=positive, default=500_000, help="to learn from [500000]")
-    parser.add_argument("--threads", type=positive, default=cores(), help="of each model [cores]")
+    parser.add_argument("--words", type=positive, default=500_000, help="training text [500000]")
+    parser.add_argument("--threads", type=positive, default=cores(), help="for each model [cores]")
     parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
     args = parser.parse_args(words)
     if args.board.suffix.lower() == ".png":
@@ -95,7 +97,7 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
     if not paths or not all(path.is_file() and path.suffix == ".py" for path in paths):
-        wrong = "is no .py file and no folder of them" if args.path.exists() else "does not exist"
+        wrong = "is not a .py file or a folder of them" if args.path.exists() else "does not exist"
         fail(f"labkit speedrun: {args.path} {wrong}: give one that defines train(tokens, "
              f"vocabulary, seconds), such as {contest.RECIPE}")  # fmt: skip
     args.board.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +124,7 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
 
 
 def released(number: str) -> list[str]:
-    """What the course's own notebook of this number asks, in order."""
+    """The exercises of the course's own notebook with this number, in order."""
     for path in every_notebook():
         if path.name.startswith(number):
             cells = handed_in.code_of(json.loads(path.read_text(encoding="utf-8")))

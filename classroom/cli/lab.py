@@ -15,7 +15,7 @@ NO_UPDATES = "jupyterlab.handlers.announcements.NeverCheckForUpdate"
 # A plugin of the page.
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share" / "labextensions"
 START = "notebooks/00_start_here.ipynb"
-# What every stored notebook says of its kernel; `contents` keeps it so.
+# The kernel in the metadata of every stored notebook, which `contents` preserves.
 METADATA: dict[str, Any] = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -38,14 +38,14 @@ def lab(parser: Parser, words: Sequence[str]) -> int:
 
 
 def server(root: Path, port: int) -> list[str]:
-    """Return the words that start JupyterLab over `root`, after the name of the Python."""
+    """Return the arguments with which Python starts JupyterLab in `root`."""
     words = [
         "-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}",
         # Others on the machine may listen: messages to kernels are encrypted (`classroom.running`).
         "--KernelManager.transport_encryption=auto",
         # Pages of other sites cannot make a browser send the cookie along.
         "--IdentityProvider.cookie_options=samesite=Strict",
-        # Nothing is fetched. The page would ask about news all the same: the plugin forbids it.
+        # Nothing is fetched. The page would still ask to show news; the plugin prevents it.
         "--LabApp.news_url=None", f"--LabApp.check_for_updates_class={NO_UPDATES}",
         f"--LabApp.extra_labextensions_path={SHARE}",
         "--ServerApp.contents_manager_class=classroom.cli.contents.CleanNotebooks",

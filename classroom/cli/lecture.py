@@ -1,4 +1,4 @@
-"""A notebook as slides with live widgets, on this machine alone unless told otherwise."""
+"""A notebook as slides with live widgets, by default on this machine only."""
 
 import contextlib
 import logging
@@ -33,7 +33,7 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument(
         "--no-browser",
         action="store_true",
-        help="print the link only; other users may see what a browser is opened with",
+        help="only print the link; other users may see the address that a browser is opened with",
     )
     args = parser.parse_args(words)
     notebook = find(args.notebook)
@@ -50,7 +50,7 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
 
 
 def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
-    """Wait until somebody listens there; then print the link, and open it."""
+    """Wait until the server listens; then print the link and, if `browse`, open it."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(ip, ip)
     for _ in range(1200):
         with contextlib.suppress(OSError), socket.create_connection((here, port), timeout=1):
@@ -65,7 +65,7 @@ def announce(ip: str, port: int, said: str, link: str, browse: bool) -> None:
 
 
 def room() -> str:
-    """How many browsers the memory that is free will serve: each has a kernel of its own."""
+    """Say how many browsers the free memory suffices for: each has a kernel of its own."""
     import psutil
 
     count = max(1, int(psutil.virtual_memory().available // KERNEL))
@@ -73,7 +73,7 @@ def room() -> str:
 
 
 def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
-    """Run Voilà in this process, so that the token stands in no list of processes."""
+    """Run Voilà in this process, so that the token is not in the list of processes."""
     # Here Voilà finds the template of the slides, and the plugin that JupyterLab has too.
     path = [str(SHARE), *filter(None, [os.environ.get("JUPYTER_PATH")])]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(path)
@@ -97,7 +97,7 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
         allow_template_override="NO", allow_theme_override="NO", show_tracebacks=True,
         progressive_rendering=True, prelaunch_hook=give_xsrf,
     )  # fmt: skip
-    # The kernel of a browser that is gone without a word; an open page keeps its kernel.
+    # This ends the kernel of a browser that has vanished; an open page keeps its kernel.
     config.MappingKernelManager = Config(cull_idle_timeout=600, cull_interval=60)
     config.VoilaExporter.markdown_renderer_class = with_mathml(VoilaMarkdownRenderer)
     app = Voila(config=config)
@@ -108,13 +108,13 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
 def give_xsrf(handler: Any, *_: Any, **__: Any) -> None:
     """Give the browser the cookie without which the server refuses to end its kernel.
 
-    A page asks for that as it is left. Voilà itself never sets the cookie; reading it does.
+    A page requests this when it is left. Voilà itself never sets the cookie; reading it does.
     """
     _ = handler.xsrf_token
 
 
 def free_port(ip: str, first: int) -> int:
-    """The first port that nobody listens at."""
+    """The first port from `first` on that is free."""
     last = min(first + 49, 65535)
     for number in range(first, last + 1):
         with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as sock:

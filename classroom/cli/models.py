@@ -20,13 +20,13 @@ from classroom.cli.parser import (
 )
 
 OWN = ("gpt", "bert", "classifier")
-"""What can be trained on text of one's own."""
+"""The models that can be trained on the user's own text."""
 
 
 def train(parser: Parser, words: Sequence[str]) -> int:
     """Train a model and write its folder: weights, tokenizer, card."""
     parser.add_argument(
-        "name", help="which one, such as gpt-village; with --text: gpt, bert or classifier"
+        "name", help="the model, such as gpt-village; with --text: gpt, bert or classifier"
     )
     parser.add_argument("--output", type=folder, help="the folder [data/models/NAME or runs/NAME]")
     parser.add_argument("--checkpoints", type=folder, metavar="FOLDER", help="store "
@@ -34,7 +34,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
                         "(not with --text)")  # fmt: skip
     parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
     minutes = partial(above_zero, most=10_000, wanted="minutes, such as 10 or 0.5")
-    parser.add_argument("--minutes", type=minutes, help="with --text: how long [10]")
+    parser.add_argument("--minutes", type=minutes, help="with --text: how long to train [10]")
     parser.add_argument("--column", help="the column of texts in a table [text]")
     parser.add_argument("--label", help="the column of labels in a table [label]")
     parser.add_argument("--labels", type=positive,
@@ -68,7 +68,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
 
 
 def _own(args: argparse.Namespace) -> int:
-    """Train on text of one's own."""
+    """Train on the user's own text."""
     if args.name not in OWN:
         fail(f"labkit train: {args.name} cannot read --text{nearest(args.name, OWN)} "
              f"(choose {', '.join(OWN)})")  # fmt: skip
@@ -79,7 +79,7 @@ def _own(args: argparse.Namespace) -> int:
     if os.environ.get("WORLD_SIZE", "1") != "1":
         fail("labkit train: --text takes one process: start it without torchrun")
     place = args.output or Path("runs") / args.name
-    # The page and the card name both: letters that no file can hold are refused before training.
+    # The page and the card name both: refuse characters that no file can hold before training.
     f"{args.text}{place}".encode()
     try:
         if args.name == "classifier":

@@ -38,7 +38,7 @@ from labkit.keeping.processor import cores
 
 PROFILES = ("smoke", "laptop", "gpu")
 LARGEST = 100 * 10**6  # bytes of a notebook
-# Seconds that one cell may take: a cell that hangs ends with an error, not never.
+# Seconds that one cell may take: a cell that hangs ends with an error.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
 LIMITS = "[smoke {smoke}, laptop or no profile {laptop}, gpu {gpu}]".format(**TIMEOUT)
 NOT_COMPARED = "nbval-ignore-output"
@@ -142,11 +142,11 @@ def run_all(
     *,
     afresh: bool,
 ) -> list[Run]:
-    """Run notebooks side by side, a line for each; afresh: from an empty cache."""
+    """Run notebooks in parallel and print a line for each; `afresh`: with an empty cache."""
     empty = tempfile.TemporaryDirectory(prefix="labkit-cache-") if afresh else nullcontext()
     results = []
     with empty as cache:
-        # What was trained before must not make the measured times shorter.
+        # Models in the cache must not make the measured times shorter.
         settings = {"LABKIT_CACHE": cache} if cache else {}
         if jobs > 1:  # threads that wait for a busy core make each other many times slower
             threads = str(max(1, cores() // jobs))
@@ -161,13 +161,13 @@ def run_all(
                     print(f"{result.notebook:<28} {result.seconds:6.1f} s "
                           f"{result.memory:>9}  {state}", flush=True)  # fmt: skip
                     results.append(result)
-            finally:  # after Ctrl-C, what waits would be run
+            finally:  # after Ctrl-C, the waiting notebooks would still run
                 cancel(futures, end_processes)
     return results
 
 
 def _alone(*given: Any) -> Run:
-    """Run a notebook in a process of its own, so that the memory that is measured is its own."""
+    """Run a notebook in a process of its own, so that only its memory is measured."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(execute, *given).result()
 
@@ -195,7 +195,7 @@ def notebooks(parser: Parser, words: Sequence[str]) -> int:
                 execute_cells(client)
             except (CellExecutionError, RuntimeError, TimeoutError) as error:  # or a kernel died
                 said = in_a_line(error)
-                if isinstance(error, CellExecutionError):  # which says its whole traceback
+                if isinstance(error, CellExecutionError):  # its message is the whole traceback
                     said = f"{error.ename}: {error.evalue}"
                 fail(f"labkit notebooks: {path} is as it was: cell {client.code_cells_executed} "
                      f"failed: {said}", code=1)  # fmt: skip
@@ -267,11 +267,11 @@ def ipynb(word: str) -> Path:
 
 
 def named_after(parameters: Mapping[str, object]) -> str:
-    """Return a part of a file's name that tells runs with other parameters apart."""
+    """Return a part of a file name that differs between runs with different parameters."""
     rest = [f"{name}={value}" for name, value in parameters.items() if name != "profile"]
     words = "-".join([str(parameters.get("profile", "as-is")), *sorted(rest)])
     plain = re.sub(r"[^A-Za-z0-9_.=-]", "_", words)[:80]
-    # A value may be long, or hold what no file's name can.
+    # A value may be too long for a file name, or have characters that none can have.
     return plain if plain == words else f"{plain}-{digest(words.encode())[:8]}"
 
 
@@ -297,7 +297,7 @@ def every_notebook() -> list[Path]:
 
 
 def notebooks_folder() -> Path:
-    """Return where the notebooks stand: in a checkout, or in the installed package."""
+    """Return the folder of the notebooks, in a checkout or in the installed package."""
     root = checkout()
     return root / "notebooks" if root else Path(__file__).resolve().parent.parent / "notebooks"
 
@@ -308,7 +308,7 @@ def named_or_all(names: Sequence[str]) -> list[Path]:
 
 
 def find(name: str) -> Path:
-    """Return the notebook of that path, or the only one whose name begins so."""
+    """Return the notebook with this path, or the only one whose name begins with it."""
     path = Path(name)
     if name.endswith(".ipynb") and path.is_file():
         check_notebook(path)
@@ -319,14 +319,14 @@ def find(name: str) -> Path:
     found = [book for book in books if book.name.startswith(path.name)]
     if len(found) > 1:
         fits = ", ".join(book.stem for book in found)
-        fail(f"labkit: {name!r} fits {fits}: write more of the name")
+        fail(f"labkit: {name!r} matches {fits}: write more of the name")
     if not found:
         fail(f"labkit: {unknown('notebook', path.stem, [book.stem for book in books])}")
     return found[0]
 
 
 def check_notebook(path: Path) -> None:
-    """Leave with one line if a file is no notebook."""
+    """Leave with one line if a file is not a notebook."""
     if path.stat().st_size > LARGEST:
         fail(f"labkit: {path} has more than {LARGEST // 10**6} MB: a notebook of that size is not "
              "read; clear its outputs")  # fmt: skip
@@ -338,11 +338,11 @@ def check_notebook(path: Path) -> None:
         if found["nbformat"] != 4 or not sound:
             raise ValueError
     except (ValueError, TypeError, KeyError, RecursionError):
-        fail(f"labkit: {path} is not a Jupyter notebook of version 4: give a sound .ipynb file")
+        fail(f"labkit: {path} is not a Jupyter notebook of version 4: give a valid .ipynb file")
 
 
 def listing(notebook: Path) -> str:
-    """Return the parameters of a notebook: name, type, default, what it means."""
+    """Return the name, type, default and meaning of each parameter of a notebook."""
     rows = [
         f"{name}: {kind_of(row['inferred_type_name'], row['default']) or '?'} = {row['default']}"
         f"    {row['help']}".rstrip()
@@ -352,14 +352,14 @@ def listing(notebook: Path) -> str:
 
 
 def normalised(notebook: Any) -> Any:
-    """Return the notebook without what differs from run to run, or does not live in a file."""
+    """Return the notebook without what differs from run to run or cannot live in a file."""
     notebook = json.loads(json.dumps(notebook))
     notebook["metadata"] = copy.deepcopy(METADATA)
     for cell in notebook["cells"]:
         kept = {key: cell["metadata"][key] for key in KEPT_CELL_METADATA if key in cell["metadata"]}
         cell["metadata"] = kept
         if "train" in kept.get("tags", ()) and NOT_COMPARED not in kept["tags"]:
-            # What is learned in view differs from processor to processor.
+            # The results of training in view differ from processor to processor.
             kept["tags"].append(NOT_COMPARED)
         if cell["cell_type"] == "code":
             shown = [static(output) for output in joined(cell["outputs"])]
@@ -373,7 +373,7 @@ def static(output: dict[str, Any]) -> dict[str, Any]:
         widget = "application/vnd.jupyter.widget-view+json"
         output["data"] = {kind: data for kind, data in output["data"].items() if kind != widget}
         known = output.get("metadata", {})
-        # What a demo recorded lets a page play it.
+        # With the recording of a demo, a page can play it.
         output["metadata"] = {KEY: known[KEY]} if KEY in known else {}
     return output
 
@@ -390,7 +390,7 @@ def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_notebook(path: Path, notebook: dict[str, Any]) -> None:
-    """Write what was read of a notebook's file, as nbformat does, without waiting for nbformat."""
+    """Write the JSON of a notebook as nbformat does, without the time to import nbformat."""
     for cell in notebook["cells"]:
         if isinstance(cell["source"], str):
             cell["source"] = cell["source"].splitlines(keepends=True)

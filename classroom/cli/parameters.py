@@ -1,7 +1,7 @@
 """Parameters of a notebook, checked before it runs.
 
-papermill only logs a message when a name is misspelt, and runs with the defaults.  An hour later
-one reads the result of a run that was never asked for; so names and types are checked first.
+papermill only logs a message when a name is misspelt, and runs with the defaults.  The mistake
+might show after an hour, or never; so names and types are checked first.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from labkit.checks import clipped, shown
 
 MOST = 10_000
 """The most values of one parameter, and the most runs of one sweep."""
-# What a text that is no value can raise: also one of many brackets or signs.
+# What text that is not a value can raise, also text of too many brackets or signs.
 LITERAL_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 OPTIONS = ("-p", "--parameter", "--where-known")
 """The options whose argument is a parameter and what it is set to."""
@@ -29,7 +29,7 @@ class ParameterError(ValueError):
 
 
 def with_equals(words: Sequence[str]) -> list[str]:
-    """Return the words of a command, in which each `-p NAME VALUE` becomes `-p NAME=VALUE`."""
+    """Return the words of a command with each `-p NAME VALUE` as `-p NAME=VALUE`."""
     found, left = list[str](), list(words)
     while left:
         found.append(left.pop(0))
@@ -69,14 +69,14 @@ def checked(notebook: Path, given: Mapping[str, str]) -> dict[str, object]:
 
 
 def checked_grid(notebook: Path, given: Mapping[str, str]) -> dict[str, list[object]]:
-    """Return the values of each parameter that are meant by words such as `0.1,0.2` or `0:5`."""
+    """Return the values of each parameter that words such as `0.1,0.2` or `0:5` stand for."""
     rows = known(notebook, given)
     grid = {}
     for name, words in given.items():
         row = rows[name]
         texts = fits("", annotation(kind_of(row["inferred_type_name"], row["default"])))
         found = [typed(name, word, row) for word in listed(name, words, ranges=not texts)]
-        # Told apart by how they are written: True is not 1, and a list has no hash.
+        # Compared by how they are written: True is not 1, and a list has no hash.
         grid[name] = list({repr(value): value for value in found}.values())
     return grid
 
@@ -99,7 +99,7 @@ def known(notebook: Path, given: Iterable[str]) -> dict[str, Any]:
 def declared(notebook: Path) -> dict[str, dict[str, str]]:
     """Return the type, default and comment of each parameter of a notebook, by name.
 
-    `papermill.inspect_notebook` finds the same, and takes two seconds to be imported.
+    `papermill.inspect_notebook` finds the same, but papermill takes two seconds to import.
     """
     try:
         cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
@@ -112,8 +112,8 @@ def declared(notebook: Path) -> dict[str, dict[str, str]]:
             "(magics such as %matplotlib belong in another cell)"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ParameterError(f"{notebook} is no notebook: {error}") from None
-    # What is given is written below the first of them, where the next one would undo it.
+        raise ParameterError(f"{notebook} is not a notebook: {error}") from None
+    # papermill writes the given values below the first such cell; a second one would undo them.
     if len(tagged) > 1 or any(cell["cell_type"] != "code" for cell in tagged):
         raise ParameterError("give the tag parameters to one code cell, and to no other cell")
     lines, rows = re.split(r"\r\n|\r|\n", source), {}  # as `ast` counts lines
@@ -143,7 +143,7 @@ def typed(name: str, word: str, row: Mapping[str, str]) -> object:
 
 
 def listed(name: str, words: str, ranges: bool) -> list[str]:
-    """Return the single words of `a,b,c`, in which `0:3` means 0,1,2 and brackets hold together."""
+    """Split words such as `a,b,c` at commas outside brackets; `0:3` means 0,1,2 in `ranges`."""
     found: list[str] = []
     for word in pieces(words):
         ends = re.fullmatch(r"(-?\d{1,18}):(-?\d{1,18})", word) if ranges else None
@@ -167,7 +167,7 @@ def listed(name: str, words: str, ranges: bool) -> list[str]:
 
 
 def pieces(words: str) -> list[str]:
-    """Split at the commas that stand in no bracket."""
+    """Split at the commas that are outside all brackets."""
     found, depth = [""], 0
     for letter in words:
         depth += (letter in "([{") - (letter in ")]}")
@@ -222,11 +222,11 @@ def annotation(kind: str) -> ast.expr:
     try:
         return ast.parse(kind.strip(), mode="eval").body
     except LITERAL_ERRORS:
-        raise ParameterError(f"its type {kind!r} cannot be read: mend the notebook") from None
+        raise ParameterError(f"its type {kind!r} cannot be read: correct the notebook") from None
 
 
 def fits(found: object, wanted: ast.expr) -> bool:
-    """Say whether a value is of the type that an annotation asks for."""
+    """Return whether a value has the type of an annotation."""
     match wanted:
         case ast.BinOp(left=left, right=right):  # a | b
             return fits(found, left) or fits(found, right)
@@ -249,5 +249,5 @@ def fits(found: object, wanted: ast.expr) -> bool:
 
 
 def _parts(inner: ast.expr) -> list[ast.expr]:
-    """Return what stands in the brackets of a type."""
+    """Return the types in the brackets of a type."""
     return inner.elts if isinstance(inner, ast.Tuple) else [inner]

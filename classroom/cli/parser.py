@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         known += [str(c) for action in self._actions for c in action.choices or ()]
         given = re.findall(r"(?:invalid choice: '|unrecognized arguments: )([^' ]+)", message)
         near = nearest(given[0], known) if given and given[0] not in known else ""
-        # Only a choice that is refused comes with those that there are.
+        # Only the error about a choice lists the valid ones.
         of_several = re.search("arguments(: | are required)", message)
         more = f" (all of them: `{self.prog} --help`)" if of_several else ""
         fail(f"{self.prog}: {message}{near}{more}")
@@ -36,7 +36,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return that there is no such thing, with the nearest name and all that there are."""
+    """Return an error message about an unknown name, with the nearest one and all known ones."""
     names = list(known)
     every = ", ".join(names) or "none"
     return f"there is no {kind} {name}{nearest(name, names)} (the {kind}s: {every})"
@@ -89,8 +89,8 @@ def folder(word: str) -> Path:
 
 def file_or_folder(word: str) -> Path:
     """Return a path, for an argument of that type."""
-    if not word:  # it would be the folder that the command is called in
-        raise argparse.ArgumentTypeError("'' is no folder: give one, such as . for this one")
+    if not word:  # an empty path is the current folder
+        raise argparse.ArgumentTypeError("'' is not a folder: give one, such as . for this one")
     return Path(word)
 
 

@@ -1,4 +1,4 @@
-"""`labkit publish`: the course's public address, written wherever a reader meets it.
+"""`labkit publish`: the course's public address, written into every file that shows it.
 
 Its one home is `[project.urls]` in pyproject.toml.  From there come the badges in the README, the
 address in the students' page, and the first cell of each notebook, which installs labkit where it
@@ -32,7 +32,7 @@ UNPUBLISHED = (
     "Badges that open a notebook in Colab or Binder are written here by\n"
     "`python -m labkit publish OWNER/NAME`, once this course has a public address."
 )
-PLACE = "ADDRESS"  # what stands in the students' page instead of an address
+PLACE = "ADDRESS"  # the placeholder in the students' page
 STUDENTS = "docs/student.md"
 
 CELL = """\
@@ -55,15 +55,15 @@ raise ModuleNotFoundError(
 def publish(parser: Parser, words: Sequence[str]) -> int:
     """Write the address into pyproject.toml, the README, the students' page and the notebooks."""
     parser.add_argument("name", nargs="?", metavar="OWNER/NAME",
-                        help="the repository on GitHub [where git's origin is]")  # fmt: skip
+                        help="the repository on GitHub [git's origin]")  # fmt: skip
     name = parser.parse_args(words).name
     root = checkout_of("labkit publish: an address belongs")
     named = NAMED.fullmatch(name or origin(root))
     if named is None:
-        said = f"{name} is no repository" if name else "git's origin is no repository on GitHub"
+        said = f"{name} is not a repository" if name else "git's origin is not on GitHub"
         fail(f"labkit publish: {said}: give OWNER/NAME, as in the address of its page")
     address = HOST + named[1]
-    # The project's file last: by it the next call knows what the others say.
+    # pyproject.toml last: the next call reads there which address the others contain.
     try:
         texts = written(root, address)
     except ValueError as error:
@@ -93,7 +93,7 @@ def address_of(root: Path) -> str:
 
 
 def written(root: Path, address: str) -> dict[Path, str]:
-    """Return the files that tell the address, as they stand with this one."""
+    """Return the files that contain the address, and their text with this one."""
     before = address_of(root)
     texts = {root / name: (root / name).read_text(encoding="utf-8")
              for name in ("pyproject.toml", "README.md", STUDENTS)}  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is written of many runs of notebooks: an index of results, and the table of the README."""
+"""What is written about many runs of notebooks: an index of results, and the README's table."""
 
 import datetime
 import json
@@ -19,7 +19,7 @@ START_MARK, END_MARK = "<!-- notebooks: begin -->", "<!-- notebooks: end -->"
 
 
 def index_of(outputs: Sequence[Path], results: Sequence[Run]) -> str:
-    """What came of all runs: a link to each notebook, its time, and what it recorded."""
+    """The results of all runs: a link to each notebook, its time, and what it recorded."""
     lines = ["# Results", "", "| notebook | time | memory | results |", "|---|---:|---:|---|"]
     for output, run in zip(outputs, results, strict=True):
         records = output.with_suffix(".records.json")

@@ -16,7 +16,7 @@ OWN = ("index", "live")
 
 
 def site(parser: Parser, words: Sequence[str]) -> int:
-    """Write the site, and say where it is."""
+    """Write the site, and print where it is."""
     parser.add_argument("names", nargs="*", help="which notebooks [all]")
     parser.add_argument("--out", type=folder, default=Path("site"), help="the folder [site]")
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
@@ -25,7 +25,7 @@ def site(parser: Parser, words: Sequence[str]) -> int:
     check_names(books)
     if args.students:
         check_folder(books, args.out)
-    args.out.mkdir(parents=True, exist_ok=True)  # whether it can be is known before the work
+    args.out.mkdir(parents=True, exist_ok=True)  # if it fails, then before the work
     try:
         pages = write(books, args.out, students=args.students)
     except ValueError as problem:
@@ -38,7 +38,7 @@ def check_names(books: Sequence[Path]) -> None:
     """Leave with one line if one page would take the place of another."""
     taken = {*OWN}
     for book in books:
-        name = book.stem.lower()  # some disks do not tell capital letters apart
+        name = book.stem.lower()  # some file systems ignore case
         if name in taken:
             fail(f"labkit site: {book}: the site has another page {book.stem}.html: "
                  "give the notebook another name")  # fmt: skip
@@ -46,7 +46,7 @@ def check_names(books: Sequence[Path]) -> None:
 
 
 def check_folder(books: Sequence[Path], out: Path) -> None:
-    """Leave with one line if what an earlier site left in the folder is not for students."""
+    """Leave with one line if the folder has pages of an earlier site that students must not see."""
     replaced = {f"{name}.html" for name in (*OWN, *(book.stem for book in books))}
     for path in (*out.glob("*.html"), *out.glob("files/**/*.ipynb.txt")):
         text = path.read_text(encoding="utf-8", errors="replace")

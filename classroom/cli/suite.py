@@ -72,7 +72,7 @@ MORE = {"outputs": {"LABKIT_SHORT": "1", "PYTHONSTARTUP": str(SILENCE)},
 
 
 class Part(NamedTuple):
-    """What came of one part."""
+    """The result of one part."""
 
     name: str
     seconds: float
@@ -81,7 +81,7 @@ class Part(NamedTuple):
 
 
 def test(parser: Parser, words: Sequence[str]) -> int:
-    """Run the parts, all of them whatever happens, and say what came of each."""
+    """Run all parts, even if some fail, and print the result of each."""
     add = parser.add_argument
     known = {**PARTS, **ON_REQUEST}
     add("parts", nargs="*", help=f"which of: {', '.join(known)} [all but {', '.join(ON_REQUEST)}]")
@@ -150,7 +150,7 @@ def installed(version: str) -> Iterator[str]:
 def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     """Run one part, showing what it prints, and keep the line that sums it up.
 
-    What a part that runs aside prints is shown when it has ended.
+    The output of a part that runs aside is shown when the part ends.
     """
     start = time.perf_counter()
     lines: list[str] = []
@@ -160,7 +160,7 @@ def run_part(name: str, command: Sequence[str], aside: bool = False) -> Part:
     show(f"\n--- {name}: {' '.join(command[1:])}\n")
     last = ""
     with (
-        # What was trained before the tests must not answer for the code that is tested.
+        # Models in the cache must not hide faults of the code that is tested.
         tempfile.TemporaryDirectory(prefix="labkit-cache-") as empty,
         subprocess.Popen(
             command, cwd=checkout(),
@@ -190,7 +190,7 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     scripts = {path.stem.removeprefix("bench_"): path
                for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip
     names = list(takewhile(lambda word: word in scripts, words))
-    # What follows the name of one is for it.
+    # The words after a single name are options of that benchmark.
     count = 1 if len(names) == 1 else len(words)
     args, more = parser.parse_args(words[:count]), words[count:]
     for name in args.names:

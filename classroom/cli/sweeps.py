@@ -24,7 +24,7 @@ from labkit.keeping.processor import cores
 # The certificates of tls://, in the words of Dask's own commands: their names in
 # `distributed.security.Security`, and what they are.
 TLS = {
-    "ca-file": ("tls_ca_file", "certificates of who is trusted"),
+    "ca-file": ("tls_ca_file", "the certificates of trusted authorities"),
     "cert": ("tls_client_cert", "the certificate of this machine"),
     "key": ("tls_client_key", "its private key"),
 }
@@ -41,7 +41,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add("--workers", type=positive, help="runs at the same time, which share the cores evenly "
         "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
     add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "
-        "start one here; whoever reaches an open tcp:// scheduler can run code on its "
+        "start one here; anyone who reaches an open tcp:// scheduler can run code on its "
         "workers")  # fmt: skip
     for part, (_, what) in TLS.items():
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
@@ -82,7 +82,7 @@ def grid_or_fail(notebook: Path, args: Any) -> dict[str, list[object]]:
 
 
 def check_options(args: Any, grid: Mapping[str, object]) -> None:
-    """Leave with one line if an option cannot be meant, before anything runs."""
+    """Leave with one line if an option makes no sense, before anything runs."""
     if args.plot and args.plot[0] not in grid:
         near = nearest(args.plot[0], list(grid))
         fail(f"labkit sweep: --plot: {args.plot[0]} is not given with -p{near} "
@@ -134,13 +134,13 @@ def executor_of(
                 n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
             ))  # fmt: skip
         try:
-            # What is not named here stands in the configuration of Dask, or in its environment.
+            # Dask reads the rest from its configuration files or environment variables.
             security = Security(**tls, require_encryption=cluster.startswith("tls://"))
             client = stack.enter_context(Client(where, timeout=20, security=security))
         except TypeError:
             fail(f"labkit sweep: {cluster} needs certificates: give --tls-ca-file, --tls-cert and "
                  "--tls-key, or name them in the configuration of Dask")  # fmt: skip
-        except (OSError, ValueError) as error:  # certificates that do not fit are one of the first
+        except (OSError, ValueError) as error:  # wrong certificates raise an OSError
             fail(f"labkit sweep: there is no scheduler at {cluster}: {first_line(error)}", code=1)
         check_workers(client)
         slots = Counter[str]()
