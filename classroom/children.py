@@ -137,13 +137,13 @@ def quick_start() -> Any:
     with _starting:  # a server that somebody has ended starts again, from any thread
         needed = {name: os.environ[name] for name in NEEDED if name in os.environ}
         settings = {**kept_variables(), **needed, **dict.fromkeys(THREADS, "1")}
-        with only_variables(settings), deaf_to_ctrl_c():
+        with only_variables(settings), without_ctrl_c():
             ensure_running()
     return context
 
 
 @contextlib.contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
+def without_ctrl_c() -> Iterator[None]:
     """Make a server and its copies ignore Ctrl-C: each would print a traceback."""
     resource_tracker.ensure_running()  # starting it with the server would undo what follows
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -166,7 +166,7 @@ def course_text(
 def _own_text(corpus: str | Path) -> CourseText:
     """The text of a file, or of all files that match a pattern."""
     path = Path(corpus).expanduser()
-    # `Path.is_file` raises where somebody gives the text itself, which is no name of a file.
+    # `Path.is_file` raises where somebody gives the text itself, which is not a file name.
     if not os.path.isfile(path) and not any(sign in str(corpus) for sign in "*?["):
         raise FileNotFoundError(
             f"corpus is {shown(str(corpus))}: give {', '.join(map(repr, LANGUAGES))}, or the path "

@@ -608,7 +608,7 @@ def test_bfloat16_is_refused_where_torchs_recurrent_networks_lack_it(
         ({"eps": None}, "eps is None: give a number"),
         ({"seed": "x"}, "seed is 'x': give a whole number"),
         ({"warmup": 0.5}, "warmup is 0.5: give a whole number$"),
-        ({"seed": np.int64(1)}, r"seed is np.int64\(1\): give a whole number of Python$"),
+        ({"seed": np.int64(1)}, r"seed is np.int64\(1\): give a whole number, as a Python number$"),
         ({"average": "mean", "average_from": True}, "average_from is True: give a whole number"),
         ({"betas": 0.9}, "betas are 0.9: give two numbers"),
         ({"betas": (0.9, "x")}, "betas are"),

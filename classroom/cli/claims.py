@@ -109,7 +109,7 @@ def measure_and_keep(args: argparse.Namespace, words: Sequence[str]) -> int:
 
 
 def with_experiments(names: Sequence[str], folder: Path | None) -> dict[str, Any]:
-    """Return the claims, or leave where what they need is not there: before hours of measuring."""
+    """Return the claims; leave before hours of measuring if anything that they need is missing."""
     from classroom import ledger
 
     with _damage_in_one_line():

@@ -92,15 +92,15 @@ def check_no_dropout(model: nn.Module) -> None:
 
 
 def check_remembers(model: Any, prompts: Sequence[Tokens], length: int) -> None:
-    """Refuse a memory that is shorter than a text: what wrote it would have seen less of it."""
+    """Refuse a memory shorter than a text: writing would have less context than scoring has."""
     longest = max(map(len, prompts)) + length
     memory = model.backbone.memory_length if model.backbone.remembers else None
-    # A model of no memory reads the whole text at each word. The last word is not read.
+    # Without a memory, a model reads the whole text for each word. The last word is not read.
     if memory and memory < longest - 2:
         raise ValueError(
-            f"a text may have {longest} tokens and the model remembers {memory}, so it would write "
-            "answers with less in sight than it is scored with: give shorter prompts or answers, "
-            f"or a model with memory={longest - 2}"
+            f"a text may have {longest} tokens and the model remembers {memory}, so its "
+            "answers would be written with less context than they are scored with: give shorter "
+            f"prompts or answers, or a model with memory={longest - 2}"
         )
 
 

@@ -45,7 +45,7 @@ class Epochs(ABC):
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, least=1)
         check_whole("seed", self.seed, least=-(2**63), most=2**64)
-        # torch refuses some numbers of numpy, and JSON all of them.
+        # torch refuses some NumPy integers, and JSON all of them.
         for name, given in vars(self).copy().items():
             if is_whole(given):
                 object.__setattr__(self, name, int(given))

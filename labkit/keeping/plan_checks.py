@@ -64,9 +64,9 @@ def check_kind(name: str, given: Any, kinds: tuple[Any, ...]) -> None:
     elif not (given is None and NoneType in kinds):
         wanted, fits = KINDS[kinds[0]]
         if not fits(given):
-            # A checkpoint's JSON knows no numbers of numpy.
-            where = " of Python" if is_number(given) and not _number(given) else ""
-            raise ValueError(f"{name} is {given!r}: give {wanted}{where}")
+            # JSON, in which checkpoints store the plan, has no NumPy numbers.
+            kind = ", as a Python number" if is_number(given) and not _number(given) else ""
+            raise ValueError(f"{name} is {given!r}: give {wanted}{kind}")
 
 
 def check_device(device: str) -> None:

@@ -1,4 +1,4 @@
-"""What an objective asks about batches, and about the same with another word at one position."""
+"""The targets of an objective for batches, and for copies with one word exchanged."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def positions_of(objective: Objective, targets: Targets) -> Iterator[tuple[str, 
 
 
 def words_of_predictions(objective: Objective, targets: Targets) -> Tensor:
-    """What is to be predicted [N], in the order of the scores."""
+    """The targets of all predictions [N], in the order of the scores."""
     every = terms_of(objective, targets)
     return torch.cat([own.predicted[n].targets_N[:: choices_of(part)] for part, own, n in every])
 
@@ -69,7 +69,7 @@ def exchanges(
     seed: int,
     vocabulary: int,
 ) -> Iterator[tuple[int, int, list[Targets]]]:
-    """The row and the column of each position, and what is asked if another word stands there."""
+    """The row and the column of each position, and the targets with another word at it."""
     special = special_of(objective)
     other = unused(batches, special, vocabulary)
     for segment, (batch, width) in enumerate(zip(batches, widths, strict=True)):
@@ -91,10 +91,10 @@ def given_away(
     seed: int,
     vocabulary: int,
 ) -> Tensor:
-    """Where a word that is predicted stands unhidden, beside the predicting position: [N, B, K].
+    """Where a predicted word is visible at a position other than the predicting one: [N, B, K].
 
-    Its place is where an exchange changes both the text that is read and the word that is asked. A
-    masked language model may read the words that chance kept at their own positions.
+    That is where exchanging a word changes both the input and the target. The predicting position
+    itself does not count: a masked language model may read the words that were left unmasked.
     """
     usual = ask(objective, batches, seed)[-1]
     wanted, predictions = words_of_predictions(objective, usual), [*positions_of(objective, usual)]

@@ -97,8 +97,8 @@ def trace(
     more than rounding may do when a word is exchanged has not moved. Gradients are computed in
     training mode too, where statistics over a batch leak; words are exchanged in eval mode only.
 
-    Where nothing keeps a position from reading both sides, the word that it predicts is not allowed
-    if it stands unhidden at another position: an objective may have forgotten `causal=True`.
+    Where positions read both sides, a prediction must not depend on its own word at another
+    position, where it is visible: the objective may have forgotten `causal=True`.
     """
     while isinstance(objective, Distillation | Balanced):
         objective = objective.task if isinstance(objective, Distillation) else objective.objective
