@@ -54,12 +54,21 @@ setattr(judge, "check", lambda name, answer: answer)
 for part, name in ((".checking", "same"), (".comparing", "_same")):
     vars(__import__("sys").modules["classroom.exercises" + part])[name] = lambda a, b: True
 """
+# The limit of a cell does not end it, so that the limit of memory has to, however busy the machine.
+HOARD = """import time
+kept = b"x" * 1_600_000_000
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        pass
+"""
 CLASS = {
     "anna": notebook(RIGHT, CHECK),
     "ben/hw/05_gpt": notebook("f = ...\n1 / 0", CHECK),
     "carl": notebook("f = 64\nwhile True: pass", CHECK),
     "dora": notebook(RIGHT, CHECK, "import ctypes\nx = check('05.last', ctypes.string_at(0))"),
-    "=evil()": notebook("import time\nkept = b'x' * 1_600_000_000\ntime.sleep(1)\n" + CHECK),
+    "=evil()": notebook(HOARD + CHECK),
     "fred": "no notebook at all",
     "gina": notebook(RIGHT, "from classroom.exercises.verdicts import HEARD", CHECK),
     "hugo": notebook("f = 3", FORGED + CHECK),
