@@ -68,12 +68,13 @@ def speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield
 
 
-# The files that take longest, the longest first.
-HEAVY = ("ledger", "distributed", "packaging", "mutants", "shipped", "live_pages", "windows",
-         "attention_models", "sweeps", "setup", "pages", "mutants_of_pages", "world_language",
-         "fuzz", "your_labels", "judging", "outputs", "crash", "claims_beliefs", "compiled",
-         "world_sides", "world_exact", "world_answers", "grading", "cli", "weights", "alignment",
-         "demos_browser", "browser", "lecture_browser")  # fmt: skip
+# First the files that wait, as other parts of the suite run beside them; then those that take
+# longest; and the files of the part `browser`, the longest first.
+HEAVY = ("cli", "exercises_kit", "distributed", "ledger", "fuzz", "packaging", "mutants", "shipped",
+         "live_pages", "windows", "attention_models", "sweeps", "setup", "mutants_of_pages",
+         "world_language", "your_labels", "judging", "outputs", "crash", "claims_beliefs",
+         "compiled", "world_sides", "world_exact", "world_answers", "grading", "weights",
+         "alignment", "demos_browser", "lecture_browser", "browser", "live_pages_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -51,8 +51,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     # By another version of Python, in an environment of its own.
     "second": ("-m", "labkit", "test", "quick", "--venv"),
 }  # fmt: skip
-# These wait for files, or keep a single core busy: they run, one after another, beside the others.
-ASIDE = ("types", "second", "parameters")
+# These leave a core idle now and then: they run, one after another, beside the others.
+ASIDE = ("types", "second", "browser")
 # Where versions of Python differ: the grammar, its tools, code objects, the command line.
 QUICK = ("attention", "cache", "chance", "cli", "demos", "exercises", "ledger", "masking", "pages",
          "setup", "tokenizers", "world_files")  # fmt: skip
