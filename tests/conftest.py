@@ -74,7 +74,8 @@ HEAVY = ("cli", "exercises_kit", "distributed", "ledger", "fuzz", "packaging", "
          "live_pages", "windows", "attention_models", "sweeps", "setup", "mutants_of_pages",
          "world_language", "your_labels", "judging", "outputs", "crash", "claims_beliefs",
          "compiled", "world_sides", "world_exact", "world_answers", "grading", "weights",
-         "alignment", "demos_browser", "lecture_browser", "browser", "live_pages_browser")  # fmt: skip
+         "alignment", "demos_browser", "lecture_browser", "browser",
+         "live_pages_browser")  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
