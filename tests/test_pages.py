@@ -83,10 +83,12 @@ def book(*cells: str) -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(cell) for cell in cells])
 
 
-def test_a_notebook_is_described_by_its_title_and_first_sentence() -> None:
+def test_a_notebook_is_described_by_its_title_and_what_you_will_do() -> None:
     made = book("# A <title>\n\nThe *first* one: of `two`. The second.", "## More")
     found = described(Path("07_name.ipynb"), made)
     assert found == ("07_name.html", "07", "A <title>", "The first one: of two.")
+    promised = book("# T\n\nA question?\n\nAn answer. You will *build* it. You will use it.")
+    assert described(Path("07_name.ipynb"), promised).promise == "You will build it."
     assert described(Path("07_name.ipynb"), book()).title == "07_name"
     both = links([found, found], 0)
     assert "A &lt;title&gt; →" in both

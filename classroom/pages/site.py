@@ -61,7 +61,7 @@ class Page(NamedTuple):
     file: str
     number: str
     title: str
-    first: str
+    promise: str
 
 
 def build(
@@ -147,7 +147,7 @@ def listed(pages: Sequence[Page]) -> str:
     """The notebooks, and how to install the course."""
     items = "".join(
         f'<li><a href="{escape(quote(page.file))}">{escape(page.number)} · {escape(page.title)}</a>'
-        f"<p>{escape(page.first)}</p></li>"
+        f"<p>{escape(page.promise)}</p></li>"
         for page in pages
     )
     return (
@@ -208,16 +208,17 @@ def formula(tex: str) -> str:
 
 
 def described(path: Path, book: Any) -> Page:
-    """The number of a notebook, its title and its first sentence."""
+    """The number of a notebook, its title, and what it says that you will do, or its beginning."""
     texts = (cell.source for cell in book.cells if cell.cell_type == "markdown")
     text = FENCED.sub("", SPOKEN.sub("", written("\n\n".join(texts))))
     found = HEADING.search(text)
     title = plain(re.sub(r"\$([^$]+)\$", r"\1", found[1] or found[2])) if found else path.stem
     parts = HEADING.sub("", text).split("\n\n")
     paragraphs = [part for part in map(str.strip, parts) if re.match(r"[\w*]", part)]
-    first = plain(re.sub(r"\$[^$]*\$", "", paragraphs[0])) if paragraphs else ""
-    number = path.stem.split("_")[0]
-    return Page(f"{path.stem}.html", number, title, re.split(r"(?<=[.?!])\s", first)[0])
+    opening = [plain(re.sub(r"\$[^$]*\$", "", part)) for part in paragraphs[:4]]
+    sentences = [one for part in opening for one in re.split(r"(?<=[.?!])\s", part)] or [""]
+    promise = next((one for one in sentences if one.startswith("You will ")), sentences[0])
+    return Page(f"{path.stem}.html", path.stem.split("_")[0], title, promise)
 
 
 def plain(text: str) -> str:
