@@ -166,12 +166,12 @@ TITLES = {
 }  # fmt: skip
 KINDS = {
     "Counted": (
-        "Counted, or compared number by number, on built models: chance has hardly any part. The "
-        "same can be done for a model of any size, and the result may depend on it.",
+        "Counted, or compared number by number, on models that are built: chance plays almost no "
+        "part. The same can be done for a model of any size, and the result may depend on it.",
         "six-n-d restart half-memory",
     ),
     "How it is built": (
-        "What a model cannot see, remember or express it cannot learn, however large it is. "
+        "A model cannot learn what it cannot see, remember or express, however large it is. "
         "Expect the direction at a larger size; how much it matters depends on the text.",
         "static-vectors characters characters-right "
         "half-precision posterior-in-states contamination nucleus both-sides both-at-once "
@@ -180,8 +180,8 @@ KINDS = {
         "written-step",
     ),
     "A matter of degree": (
-        "A rate, a schedule, a mix of data, a choice between two good ways. The best choice "
-        "depends on model, data and budget: expect the question at a larger size, not the answer.",
+        "A rate, a schedule, a mix of data, a choice between two good methods. The best choice "
+        "depends on model, data and budget: at a larger size, expect the question, not the answer.",
         "order-matters speed-of-encoders over-optimisation same-frontier "
         "four-quadrants mixed-layers hundred-labels three-tricks last-layers new-language "
         "auxiliary-objective auxiliary-faster shots-or-tuning eighty-ten-ten mask-mixes "
@@ -190,7 +190,7 @@ KINDS = {
         "tied-embeddings pretrained-encoder second-language alignment-tax real-labels",
     ),
     "About size itself": (
-        "Models this small can show a trend at most. Look at the sizes of the original.",
+        "Models this small show a trend at most. Look at the sizes in the original paper.",
         "zero-shot-grows few-shot scaling-law instructions small-and-tuned real-scaling",
     ),
 }

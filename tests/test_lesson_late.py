@@ -97,13 +97,13 @@ def test_an_old_vocabulary_cuts_new_words() -> None:
 
 
 def test_the_memory_and_the_four_terms_are_labkits() -> None:
-    assert "without memory the same: False" in said("10", "second, _ = read(tokens[:, 6:], kept)")
+    assert "the same without memory: False" in said("10", "second, _ = read(tokens[:, 6:], kept)")
     assert "give labkit's attention" in said("10", "far = r[4 - (i - j)]")
     assert "with a memory of 3" in said("10", "memory_of_3 = ")
 
 
 def test_the_loss_with_memory_falls_below_what_is_possible_without() -> None:
-    possible = number(r"([\d.]+) within segments", said("10", "lowest: {floor:.3f} with all"))
+    possible = number(r"([\d.]+) within segments", said("10", "{floor:.3f} with everything"))
     assert number(r"loss ([\d.]+)", said("10", "kept = LiveCurve(")) < possible
     assert above_the_floor("10", "kept = LiveCurve(") < 0.1
     new = said("10", "held_out = experiments.losses(")
@@ -134,7 +134,7 @@ def test_the_first_positions_gain_most() -> None:
 
 
 def test_both_streams_are_labkits_and_hide_the_word() -> None:
-    assert "both streams are labkit's" in said("11", "theirs = model.two_streams(")
+    assert "both streams agree with labkit's" in said("11", "theirs = model.two_streams(")
     same = re.findall(r": (True|False)", said("11", "other[0, 1] = 17"))
     assert same == ["True"] * 4 + ["False"]
 

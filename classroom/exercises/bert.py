@@ -276,7 +276,7 @@ EXERCISES: dict[str, Exercise] = {
              word_pieces(word, vocabulary | {f"##{piece}" for piece in vocabulary})),
             ("where nothing fits, the whole word becomes [UNK], not only its rest",
              lambda *given: _cut(*given, shortest=False)),
-            ("a word that cannot be cut has no pieces at all here: return ['[UNK]']",
+            ("a word that cannot be split has no pieces at all here: return ['[UNK]']",
              lambda *given: [piece for piece in word_pieces(*given) if piece != "[UNK]"]),
             ("that backtracks: the longest piece is kept even if the rest then fails", _going_back),
         ),
