@@ -91,7 +91,7 @@ def figure_of(value: float) -> str:
 
 
 def unit_of(arm: str, units: str) -> str:
-    """The unit of an arm, out of units such as "nats a word (loss), accuracy (senses)"."""
+    """The unit of an arm, out of units such as "nats per word (loss), accuracy (senses)"."""
     if "(" not in units:
         return units
     hints = [part.rstrip(")").partition(" (") for part in units.split(", ")]

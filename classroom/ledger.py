@@ -79,7 +79,7 @@ class Claim:
     """Who says so: the paper with its section, or the lecture."""
     notebook: str
     unit: str
-    """The units of the arms: "accuracy", "nats a word", …"""
+    """The units of the arms: "accuracy", "nats per word", …"""
     experiment: Callable[[str, int], Measured | None]
     """(profile, seed) → figures; None where it cannot be tested at this size. A function of a
     module, since several seeds run in several processes."""

@@ -151,7 +151,7 @@ def test_no_line_is_wide_and_no_small_amount_is_zero(capsys):
     printed(capsys, "--tables")
     said = printed(capsys, "--budget 1000")
     assert "1,000 dollars buy 1,000 hours of one a100: 4.49e+20 FLOP at 40% of the peak" in said
-    assert "nats a token" in said
+    assert "nats per token" in said
     assert "22, near the twenty" in said
     assert "8; at the budgets of the paper" in printed(capsys, "--budget 1e20")
 

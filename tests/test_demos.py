@@ -519,7 +519,7 @@ def test_a_world_alone_says_what_is_likely(world: World, of_world: Tokenizer) ->
     words = beginning(world, 4, 8)
     demo = masking_demo(" ".join(words), of_world, world=world, start="document")
     demo.change(rate=0.5)
-    assert re.search(r"asked +p exact +the likeliest", demo.shown.text)
+    assert re.search(r"word +p exact +the most probable", demo.shown.text)
     assert table_of(demo.shown, "guesses")
 
 

@@ -359,7 +359,7 @@ def test_what_is_expected_is_what_was_measured(row: ledger.Finding) -> None:
 
 def test_no_share_is_expected_to_be_more_than_all() -> None:
     figures = [0.9, 1.0, 1.0, 0.8, 1.0]
-    assert ledger.interval(figures, "nats a word")[1] > 1
+    assert ledger.interval(figures, "nats per word")[1] > 1
     for unit in ("accuracy", "share of the sentences"):
         low, high = ledger.interval(figures, unit)
         assert (low, high) == (ledger.interval(figures)[0], 1.0)
@@ -375,11 +375,11 @@ def test_a_picture_shows_every_arm() -> None:
 
 
 def test_figures_of_different_units_have_a_panel_each() -> None:
-    units = "nats a word (loss), accuracy (senses), times"
-    arms = {"a: loss": "nats a word", "a: senses right": "accuracy", "parameters": "times"}
+    units = "nats per word (loss), accuracy (senses), times"
+    arms = {"a: loss": "nats per word", "a: senses right": "accuracy", "parameters": "times"}
     assert {arm: unit_of(arm, units) for arm in arms} == arms
-    assert unit_of("late, transferred", "nats a word, mean of documents") == (
-        "nats a word, mean of documents"
+    assert unit_of("late, transferred", "nats per word, mean of documents") == (
+        "nats per word, mean of documents"
     )
     figure = finding_chart(measure(replace(claim(BETTER), unit="share, times (poor)"), "smoke"))
     labels = [axes.get_xlabel().split(" (")[0] for axes in figure.axes]

@@ -172,7 +172,7 @@ def offer(best: Affordable) -> str:
     """Return as text which model a budget buys."""
     return (
         f"{best.law}: {short(round(best.parameters))} parameters, {best.tokens:.3g} tokens, "
-        f"loss {best.loss:.2f} nats a token"
+        f"loss {best.loss:.2f} nats per token"
     )
 
 

@@ -37,7 +37,7 @@ def floors_view(text: str, reach: int, world: World, start: str = "sentence") ->
         *cut,
         Heading("How likely each word is"),
         Table(head, rows, "words"),
-        Heading("Nats a word that this text costs a reader who knows the language exactly"),
+        Heading("Nats per word of this text for a reader who knows the language exactly"),
         Table(("all before", f"the last {reach}", "all others"), (means,), "floors"),
     )
 

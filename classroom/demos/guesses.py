@@ -53,14 +53,15 @@ def guesses(
         rows.append(tuple(row))
         if model is not None and exact is not None:
             nats += in_nats(given[n].double().numpy(), token, exact[n], tokenizer)
-    head = ["asked", *(["p by the model", "its guesses"] if model is not None else [])]
-    head += [] if exact is None else ["p exact", "the likeliest"]
+    head = ["word", *(["p by the model", "the model's guesses"] if model is not None else [])]
+    head += [] if exact is None else ["p exact", "the most probable"]
     shown: list[Piece] = [Table(tuple(head), tuple(rows[:SHOWN]), "guesses")]
     if len(rows) > SHOWN:
-        shown.append(Note(f"The first {SHOWN} of {len(rows)} words that are asked.", "rest"))
+        shown.append(Note(f"The first {SHOWN} of {len(rows)} predicted words.", "rest"))
     if nats:
         means = tuple(f"{mean:.4f}" for mean in np.mean(nats, axis=0))
-        shown.append(Table(("nats a word, model", "exact", "KL(exact ‖ model)"), (means,), "nats"))
+        head = ["nats per word, model", "exact", "KL(exact ‖ model)"]
+        shown.append(Table(tuple(head), (means,), "nats"))
     return shown
 
 

@@ -333,8 +333,8 @@ def masking_demo(
 
 def controls_of(text: str, setting: Masking) -> dict[str, Any]:
     """One control for each part of the state."""
-    mask = slider("of it [MASK]", setting.mask, 0.0, 1.0, 0.05)
-    random = slider("of it random", setting.random, 0.0, 1.0, 0.05)
+    mask = slider("of these, [MASK]", setting.mask, 0.0, 1.0, 0.05)
+    random = slider("of these, random", setting.random, 0.0, 1.0, 0.05)
     give_way(mask, random)
     return {
         "text": text_box("text", text),

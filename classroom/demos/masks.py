@@ -65,7 +65,7 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
     dynamic = asked_by_epoch(batch, epochs, rate, 0, tokenizer)
     names = labels(tokenizer, batch.tokens[0].tolist())
     down = [f"epoch {n + 1}" for n in range(epochs)]
-    filled = "a filled square says that the word is asked for in this epoch"
+    filled = "a filled square says that the word is predicted in this epoch"
     copied = f"Static, {copies} {'copy' if copies == 1 else 'copies'}"
     return View.of(
         "masks",
@@ -78,14 +78,14 @@ def masks_view(text: str, epochs: int, rate: float, copies: int, tokenizer: Toke
         ),
         Heading(f"After {counted(epochs, 'epoch')}"),
         Table(
-            ("masks", "words asked for at least once", "different masks", "expected share"),
+            ("masks", "words predicted at least once", "different masks", "expected share"),
             (
                 told("static", static, words, 1 - (1 - rate) ** min(copies, epochs)),
                 told("dynamic", dynamic, words, 1 - (1 - rate) ** epochs),
             ),
             "asked",
         ),
-        Note("Expected share: 1 − (1 − rate) to the number of different draws.", "formula"),
+        Note("Expected share: 1 − (1 − rate)^n for n different draws.", "formula"),
     )
 
 

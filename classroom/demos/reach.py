@@ -58,10 +58,10 @@ def reach_view(segment: int, memory: int, layers: int, segments: int, position: 
         Heading("Segment.position across, layers down to the words"),
         grid(found, names, title=f"A memory of {memory}", down=down, filled=filled),
         grid(alone, names, title="No memory", down=down, filled=filled),
-        Table(("", "words that count", "furthest back"), rows, "reach"),
+        Table(("", "words within reach", "furthest word back"), rows, "reach"),
         Note(
-            f"Each layer reaches {memory} further back than its segment; states stay as they were "
-            f"computed, so the reach is at most {most(segment, memory, layers)} before the "
+            f"Each layer reaches {memory} positions back beyond its segment. States are not "
+            f"recomputed, so the reach is at most {most(segment, memory, layers)} before the "
             "segment.",
             "rule",
         ),
@@ -91,7 +91,7 @@ def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
         "memory": whole_slider("memory", memory, 0, max(16, memory)),
         "layers": whole_slider("layers", layers, 1, max(6, layers)),
         "segments": whole_slider("segments", 5, 1, 5),
-        "position": whole_slider("position in last", segment, 1, segment),
+        "position": whole_slider("position in last segment", segment, 1, segment),
     }
     widgets.dlink((controls["segment"], "value"), (controls["position"], "max"))
     return Demo("memory-reach", draw, controls, kept={"position": range(1, longest + 1)})

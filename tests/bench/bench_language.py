@@ -61,7 +61,7 @@ def say(name: str, value: float, rest: str = "", bound: str = "") -> None:
 
 
 def entropy(world: World) -> None:
-    """Nats a word, in all and by kind of document; how many words are certain or wide open."""
+    """Nats per word, in all and by kind of document; how many words are certain or wide open."""
     sample = world.sample(words=5 * WORDS, seed=1)
     floor = world.floor("next", sample)
     say("entropy", floor.mean, f"± {floor.standard_error:.4f} over {floor.count:,} words")
@@ -83,7 +83,7 @@ def distance(world: World) -> None:
     whole = world.floor("next", sample).mean
     for reach in (4, 16, 64):
         gain = world.floor("next", sample, reach=reach).mean - whole
-        say(f"beyond {reach} words", gain, "nats a word")
+        say(f"beyond {reach} words", gain, "nats per word")
 
 
 def both_sides(world: World) -> None:

@@ -278,7 +278,7 @@ def draw(found: Sequence[tuple[str, Sequence[Minute], float]], path: str) -> Non
         axes.legend(frameon=False, title="on held-out text", loc="upper center",
                     bbox_to_anchor=(0.5, -0.16))  # fmt: skip
         axes.spines[["top", "right"]].set_visible(False)
-    columns[0, 0].set_ylabel("loss (nats a word)")
+    columns[0, 0].set_ylabel("loss (nats per word)")
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)

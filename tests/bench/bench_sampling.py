@@ -69,7 +69,7 @@ def writing(rounds: int) -> None:
     ours, _ = pair(128, 4)
     unsure = torch.distributions.Categorical(logits=ours(torch.arange(64)[None])).entropy().mean()
     print(
-        f"\n{NEW} new words, vocabulary {VOCABULARY}, {unsure:.1f} nats a word; drawn: "
+        f"\n{NEW} new words, vocabulary {VOCABULARY}, {unsure:.1f} nats per word; drawn: "
         "temperature 0.9, top-p 0.9"
     )
     print(

@@ -8,7 +8,8 @@ from typing import Any
 SAMPLING = (("temperature", "temperature", 0, 3, 0.05, 1), ("topK", "top-k (0: all)", 0, 50, 1, 0),
             ("topP", "top-p", 0, 1, 0.01, 1), ("seed", "seed", 0, 1000, 1, 0))  # fmt: skip
 MASKING = (("rate", "share predicted", 0, 1, 0.05, 0.15),
-           ("mask", "of it [MASK]", 0, 1, 0.05, 0.8), ("random", "of it random", 0, 1, 0.05, 0.1),
+           ("mask", "of these, [MASK]", 0, 1, 0.05, 0.8),
+           ("random", "of these, random", 0, 1, 0.05, 0.1),
            ("draw", "draw", 0, 10_000, 1, 0))  # fmt: skip
 SAID = {"run": "run / stop", "another": "another text", "play": "play / stop"}
 # A screen reader has the slider's own value.  An <output> would take the label from the slider.

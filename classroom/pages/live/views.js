@@ -231,12 +231,12 @@ const Views = (() => {
       if (right) nats.push(inNats(given[i], tokens[n], exact[i], right, language, tokenizer));
       return [...row, { share: right }, best(exact[i], language.vocabulary)];
     });
-    const head = ["asked", "p by the model", "its guesses", ...(exact ? ["p exact", "the likeliest"] : [])];
+    const head = ["word", "p by the model", "the model's guesses", ...(exact ? ["p exact", "the most probable"] : [])];
     const pieces = [table(head, rows.slice(0, SHOWN), "guesses")];
-    if (rows.length > SHOWN) pieces.push(note(`The first ${SHOWN} of ${rows.length} words that are asked.`, "rest"));
+    if (rows.length > SHOWN) pieces.push(note(`The first ${SHOWN} of ${rows.length} predicted words.`, "rest"));
     if (nats.length) {
       const means = [0, 1, 2].map((k) => fixed(sum(nats.map((one) => one[k])) / nats.length, 4));
-      pieces.push(table(["nats a word, model", "exact", "KL(exact ‖ model)"], [means], "nats"));
+      pieces.push(table(["nats per word, model", "exact", "KL(exact ‖ model)"], [means], "nats"));
     }
     return pieces;
   }
