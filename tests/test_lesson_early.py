@@ -89,7 +89,7 @@ def test_energy_has_other_neighbours_than_two_centuries_ago() -> None:
     lines = [line for line in shown.splitlines() if line.startswith("energy")]
     assert "oil" in lines[1]
     assert "silver" in shown
-    # "The rare row of gold has counted fewer neighbours."
+    # "The rarer row of gold has fewer counted neighbours."
     rarer = {word: min(int(n.replace(",", "")) for n in counted.split(" and "))
              for word, counted in re.findall(r"(\w+) +cosine.*counted: (.+)", shown)}  # fmt: skip
     assert rarer["gold"] < rarer["energy"]

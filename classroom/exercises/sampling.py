@@ -39,7 +39,7 @@ def _without(logits: Tensor, order: Tensor, outside: Tensor) -> Tensor:
 
 
 def greedy(model: Model, tokens: Tensor, words: int) -> Tensor:
-    """The tokens [B, T] with so many words behind them, each the best after all before it."""
+    """The tokens [B, T], followed by `words` new ones, each the likeliest after all before it."""
     for _ in range(words):
         best = model(tokens)[:, -1].argmax(dim=-1, keepdim=True)
         tokens = torch.cat([tokens, best], dim=1)
@@ -268,7 +268,7 @@ EXERCISES: dict[str, Exercise] = {
         learned="the nucleus",
     ),
     "06.greedy": Function(
-        "the tokens with so many words behind them, each the best after all that comes before it",
+        "the tokens, followed by `words` new ones, each the likeliest after all before it",
         greedy,
         _to_write,
         (
@@ -277,7 +277,7 @@ EXERCISES: dict[str, Exercise] = {
              _first_position),
             ("the same word was written each time: call the model again after each word",
              _all_at_once),
-            ("the beginning is missing: return it with the new words behind it",
+            ("the given tokens are missing: return them, followed by the new ones",
              lambda model, tokens, words: greedy(model, tokens, words)[:, tokens.shape[1]:]),
             ("one word too many was written", lambda model, tokens, words:
              greedy(model, tokens, words + 1)),
@@ -345,7 +345,7 @@ EXERCISES: dict[str, Exercise] = {
             "a9fea80ec3fdad5b": "Cairo is also the biggest city: one shot does not tell them apart",
             "87aa7b506199a83e": "that is the other relation, the biggest city",
         },
-        learned="what a shot tells",
+        learned="what a shot shows",
         hint="Bayes: how likely is the shot under each of the two relations?",
     ),
     "06.leak": Number(
@@ -358,6 +358,6 @@ EXERCISES: dict[str, Exercise] = {
             "e6a3c209dcd24f5e": "that is what the leaked questions contribute",
         },
         learned="contamination",
-        hint="Mix the accuracies of seen and unseen questions, and subtract the honest one.",
+        hint="Mix the accuracies of seen and unseen questions, and subtract the clean one.",
     ),
 }  # fmt: skip

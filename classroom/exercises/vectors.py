@@ -64,7 +64,7 @@ def _vectors(rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
 
 def _counts(rng: torch.Generator) -> tuple[Tensor]:
     counts = torch.randint(1, 90, (between(3, 7, rng),), generator=rng).double()
-    counts[0] = 0  # a special token, which the text never has
+    counts[0] = 0  # a special token, which never occurs in the text
     return (counts,)
 
 
@@ -140,8 +140,8 @@ EXERCISES: dict[str, Exercise] = {
              - F.logsigmoid(-(noise * centre[:, None]).sum(-1)).mean(-1)),
             ("the sign of the whole is wrong: a loss is minimised",
              lambda *given: -sgns_loss(*given)),
-            ("that is a softmax over the neighbour and its noise words; each is a question of yes "
-             "or no here",
+            ("that is a softmax over the neighbour and its noise words; here each word is a "
+             "yes-or-no question of its own",
              lambda centre, near, noise: -torch.cat([near[:, None], noise], 1)
              .mul(centre[:, None]).sum(-1).log_softmax(-1)[:, 0]),
             ("a product of two vectors is a sum over their entries, not a mean",
