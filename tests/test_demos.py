@@ -1695,7 +1695,7 @@ def test_senses_are_what_the_probes_say_of_each_layer(tokenizer: Tokenizer) -> N
         for row, law in zip(rows, exact, strict=True):
             assert [float(p) for p in row[1:]] == pytest.approx(law.tolist(), abs=1e-4)
     demo.change(second="no such word")
-    assert "tokens that are read of text 2" in demo.shown.text
+    assert "tokens of text 2" in demo.shown.text
     assert 'data-table="senses-1"' in demo.shown.html
     for few in ([], texts[:1]):
         with pytest.raises(ValueError, match=f"two texts, not {len(few)}: give at least two"):

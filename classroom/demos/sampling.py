@@ -77,7 +77,7 @@ def sampling_view(
     prompt, unknown = in_vocabulary(prompt, tokenizer)
     text = text_of(prompt, new, tokenizer)
     if not text.tokens:
-        return View.of("sampling", Problem("There is nothing to go on from: write a prompt."))
+        return View.of("sampling", Problem("The text is empty: write a prompt."))
     said = log_probabilities(model, text.tokens)
     pieces: list[Piece] = [
         *unknown_note(unknown),
@@ -102,7 +102,7 @@ def sampling_view(
         if beams:
             pieces += [Heading(f"What a beam of {beams} finds"),
                        found_by_beam(model, text.tokens, settings, beams, tokenizer)]  # fmt: skip
-    pieces.append(Heading("How likely is the text (log p, in nats)"))
+    pieces.append(Heading("Log probability of the text, in nats"))
     pieces += likelihoods(text, said, tokenizer, world, start)
     return View.of("sampling", *pieces)
 

@@ -59,7 +59,7 @@ def senses_view(
         place = next((n for n, name in enumerate(names) if alike(name, word)), None)
         if place is None:
             said = (
-                f"The word “{word[:40]}” is not in the {len(names)} tokens that are read of text "
+                f"The word “{word[:40]}” is not among the first {len(names)} tokens of text "
                 f"{number + 1}: write it near the beginning."
             )
             pieces.append(Problem(said if word.strip() else "Write the word to look at."))
@@ -80,7 +80,7 @@ def senses_view(
             Table(("layer", *senses), tuple(rows), f"senses-{number + 1}"),
         ]
     pieces.append(
-        Note("Embeddings know the word, and at most its position: nothing of the sentence.", "rule")
+        Note("Embeddings depend on the word and at most its position, not on the sentence.", "rule")
     )
     return View.of("senses", *pieces)
 

@@ -33,7 +33,7 @@ def vectors_view(word: str, question: str, vectors_VD: Tensor, tokenizer: Tokeni
     if len(asked) != 3 or len(known) != 3:
         unknown = [w[:40] for w, n in zip(asked, numbers, strict=True) if n is None][:5]
         said = f" Not in the vocabulary: {', '.join(unknown)}." if unknown else ""
-        pieces.append(Problem(f"Ask with three words, such as: man king woman.{said}"))
+        pieces.append(Problem(f"Enter three words, such as: man king woman.{said}"))
     else:
         a, b, c = asked
         pieces.append(Heading(f"{a} is to {b} as {c} is to …"))

@@ -82,7 +82,7 @@ const Views = (() => {
     const words = tokenizer.spoken(tokens.slice(1));
     if (ended(state, special)) pieces.push(note("The text has ended: undo a step, or change the prompt.", "ended"));
     else pieces.push(heading("The next word"), ...nextWord(state, tokens, words, { model, tokenizer, language, start }));
-    pieces.push(heading("How likely is the text (log p, in nats)"));
+    pieces.push(heading("Log probability of the text, in nats"));
     const before = tokenizer.spoken(tokens.slice(1, old)).length;
     return { name: "sampling", pieces: [...pieces, ...likelihoods(said, old, words, before, language, start)] };
   }
