@@ -163,15 +163,22 @@ def course_text(
     return _own_text(corpus)
 
 
-def _own_text(corpus: str | Path) -> CourseText:
-    """The text of a file, or of all files that match a pattern."""
+def check_corpus(corpus: str | Path) -> None:
+    """Refuse what is neither a language of the course nor a file or a pattern of files."""
     path = Path(corpus).expanduser()
+    a_pattern = any(sign in str(corpus) for sign in "*?[")
     # `Path.is_file` raises where somebody gives the text itself, which is not a file name.
-    if not os.path.isfile(path) and not any(sign in str(corpus) for sign in "*?["):
+    if not (str(corpus) in LANGUAGES or os.path.isfile(path) or a_pattern):
         raise FileNotFoundError(
             f"corpus is {shown(str(corpus))}: give {', '.join(map(repr, LANGUAGES))}, or the path "
             f"of a text file (there is none at {clipped(str(path.absolute()), 300)})"
         )
+
+
+def _own_text(corpus: str | Path) -> CourseText:
+    """The text of a file, or of all files that match a pattern."""
+    check_corpus(corpus)
+    path = Path(corpus).expanduser()
     train, tests = from_files(path).split(held_out=0.1)
     if any(next(iter(side), None) is None for side in (train, tests)):
         raise ValueError(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from classroom.children import THREADS, environment, kill, peak_of_children
 from classroom.light import light_papermill
 from classroom.versions import code_version
-from labkit.checks import in_a_line
+from labkit.checks import clipped, in_a_line
 from labkit.keeping.files import digest, with_numbers, write_text
 from labkit.keeping.paths import PACKAGE
 from labkit.keeping.processor import cores
@@ -35,6 +35,8 @@ from labkit.keeping.processor import cores
 if TYPE_CHECKING:
     from traitlets.config import Config
 
+# The sizes that a notebook can have.
+PROFILES = ("smoke", "laptop", "gpu")
 # Where the notebook that runs writes what it records: `classroom.sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
 # Seconds that a kernel may take to start: many that start together share the cores.
@@ -43,6 +45,8 @@ START = 300
 SAVED = 10
 # How many kernels are started for one run, where the first ones die before they answer.
 STARTS = 3
+# The characters of an error that a line shows: comparisons of tensors can fill pages.
+LONGEST_ERROR = 1000
 _processes: set["subprocess.Popen[bytes]"] = set()
 
 
@@ -81,7 +85,7 @@ def execute(
             _run_cells(notebook, output, parameters, timeout, progress)
         except PapermillExecutionError as found:
             said = " ".join(f"{found.ename}: {found.evalue}".split())
-            error = f"cell {found.exec_count}: {said}".rstrip(": ")
+            error = clipped(f"cell {found.exec_count}: {said}".rstrip(": "), LONGEST_ERROR)
         except TimeoutError as found:
             error = f"{found}: give more with `labkit run --timeout`"
         except RuntimeError as found:  # a kernel that died
@@ -160,7 +164,8 @@ def _client() -> Any:
 
     What the client logs, it raises too.
     """
-    from nbclient.exceptions import CellTimeoutError
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from nbformat.v4 import new_output
     from papermill.clientwrap import PapermillNotebookClient
 
     silent = logging.getLogger("labkit.notebooks")
@@ -171,12 +176,23 @@ def _client() -> Any:
             super().__init__(*given, **how, log=silent)
 
         def papermill_execute_cells(self) -> None:
+            with ending_at_once(self):
+                super().papermill_execute_cells()
+
+        def execute_cell(self, cell: Any, *given: Any, **how: Any) -> Any:
+            """Mark also a cell that ran too long or ended its kernel; papermill would not."""
             try:
-                with ending_at_once(self):
-                    super().papermill_execute_cells()
+                return super().execute_cell(cell, *given, **how)
             except CellTimeoutError:
                 said = f"cell {self.code_cells_executed} took more than {self.timeout} seconds"
-                raise TimeoutError(said) from None
+                error: Exception = TimeoutError(said)
+            except DeadKernelError:
+                said = f"the kernel died in cell {self.code_cells_executed}, most often for want of"
+                error = DeadKernelError(f"{said} memory: give it more, or choose a smaller profile")
+            name, said = type(error).__name__, str(error)
+            cell.metadata.papermill["status"] = "failed"
+            cell.outputs.append(new_output("error", ename=name, evalue=said, traceback=[said]))
+            raise error
 
     return Client
 

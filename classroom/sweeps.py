@@ -217,6 +217,8 @@ def plot(results: Sequence[Row], *, x: str, y: str) -> "Figure":
         at = str(row.parameters[x]) if words else row.parameters[x]
         # A run that diverged leaves a gap: without it, the mean of the others would look fine.
         lines.setdefault(label, {}).setdefault(at, []).append(float(row.results[y]))
+    if not any(is_number(row.results[y]) for row in rows):
+        raise ValueError(f"no finished run recorded a finite number {y}")
     figure = pyplot.figure(figsize=(6.4, 4), layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for marker, (label, values) in zip(itertools.cycle("osD^vPX*"), lines.items(), strict=False):

@@ -640,6 +640,25 @@ def test_a_cell_that_fails_is_named_and_the_exit_code_is_1(tmp_path: Path) -> No
     assert (tmp_path / "out.ipynb").is_file()
 
 
+def test_a_cell_whose_kernel_dies_is_named_and_marked(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "import os; os._exit(3)")
+    result = execute(notebook, tmp_path / "out.ipynb", {}, timeout=60)
+    assert result.error == (
+        "DeadKernelError: the kernel died in cell 2, most often for want of memory: give it more, "
+        "or choose a smaller profile"
+    )
+    last = json.loads((tmp_path / "out.ipynb").read_text())["cells"][-1]
+    assert last["metadata"]["papermill"]["status"] == "failed"
+    assert f"DeadKernelError: {last['outputs'][0]['evalue']}" == result.error
+
+
+def test_an_error_of_many_pages_is_shortened(tmp_path: Path) -> None:
+    notebook = small_notebook(tmp_path, "raise ValueError(100_000 * 'x')")
+    result = execute(notebook, tmp_path / "out.ipynb", {}, timeout=60)
+    assert (result.error or "").startswith("cell 2: ValueError: xxx")
+    assert len(result.error or "") < 1_100
+
+
 def test_a_cell_that_hangs_is_stopped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     notebook = small_notebook(tmp_path, "import time; time.sleep(100)")
     start = time.monotonic()
@@ -647,6 +666,8 @@ def test_a_cell_that_hangs_is_stopped(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert result.error == (
         "cell 2 took more than 2 seconds: give more with `labkit run --timeout`"
     )
+    last = json.loads((tmp_path / "out.ipynb").read_text())["cells"][-1]
+    assert last["outputs"][-1]["evalue"] == "cell 2 took more than 2 seconds"
     assert capfd.readouterr().err == ""  # the kernel does not complain either
     assert time.monotonic() - start < 60
 

@@ -141,6 +141,8 @@ def test_a_path_that_does_not_exist_is_no_notebook_of_the_course(
         (["course", "-p", "profile", "tiny"], "there is no profile tiny"),
         (["course", "-p", "profile=tiny"], "there is no profile tiny"),
         (["course", "--where-known", "seed"], "--where-known: 'seed' is not NAME=VALUE"),
+        (["course", "--where-known", "sed=3"], "there is no parameter sed; did you mean seed?"),
+        (["claims", "--kept", "--seed", "0"], "--seed does nothing beside --kept"),
         (["sweep", "00", "-p", "seed="], "parameter seed: give a value after the ="),
     ],
 )

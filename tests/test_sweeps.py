@@ -589,6 +589,8 @@ def test_the_plot_shows_every_run_and_the_means() -> None:
     assert list(plot(mixed, x="x", y="loss").axes[0].lines[0].get_ydata()) == [2.0, 1.0]
     with pytest.raises(ValueError, match="no finished run has a parameter rate and"):
         plot(rows, x="rate", y="los")
+    with pytest.raises(ValueError, match="no finished run recorded a finite number loss"):
+        plot([row(0, 0.5, "nan"), row(1, 0.5, "inf")], x="rate", y="loss")
 
 
 def test_runs_whose_values_look_the_same_when_shortened_are_lines_of_their_own() -> None:

@@ -30,13 +30,12 @@ from classroom.cli.results import OPENED, index_of, write_table
 from classroom.exercises import asked, proving, solved_cells, students_version
 from classroom.light import light_jsonschema
 from classroom.recording import KEY, STORE
-from classroom.running import Run, ending_at_once, execute, kernel_settings
+from classroom.running import PROFILES, Run, ending_at_once, execute, kernel_settings
 from labkit.checks import counted, in_a_line
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
 from labkit.keeping.processor import cores
 
-PROFILES = ("smoke", "laptop", "gpu")
 LARGEST = 100 * 10**6  # bytes of a notebook
 # Seconds that one cell may take: a cell that hangs ends with an error.
 TIMEOUT = {"smoke": 300, "laptop": 1800, "gpu": 24 * 3600}
@@ -96,6 +95,7 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     given = once("labkit course", args)
     if "profile" in given:
         kinds = [given["profile"]]
+    refuse_unused(args.where_known, books)
     asked = {}
     for kind in kinds:
         wanted = given | {"profile": "laptop" if kind == OPENED else kind}
@@ -115,6 +115,14 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     if args.table and not failed:
         write_table(books, measured, args.jobs)
     return 1 if failed else 0
+
+
+def refuse_unused(where_known: Sequence[tuple[str, str]], books: Sequence[Path]) -> None:
+    """Leave with one line if no notebook has a parameter of --where-known."""
+    known = sorted({name for book in books for name in declared(book)})
+    for name, _ in where_known:
+        if name not in known:
+            fail(f"labkit course: --where-known: {unknown('parameter', name, known)}")
 
 
 def run_kind(

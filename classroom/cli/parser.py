@@ -97,7 +97,7 @@ def file_or_folder(word: str) -> Path:
 def leave_out(who: str, args: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """Leave with one line if an option is given that would do nothing."""
     for name in names:
-        if getattr(args, name) not in (None, False):
+        if getattr(args, name) is not None and getattr(args, name) is not False:  # 0 counts
             fail(f"{who}: --{name} {why}: leave it out")
 
 

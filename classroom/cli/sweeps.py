@@ -11,10 +11,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from classroom.cli.notebooks import LIMITS, PROFILES, TIMEOUT, find
+from classroom.cli.notebooks import LIMITS, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, pair, with_equals
 from classroom.cli.parser import Parser, fail, folder, nearest, positive, unknown
-from classroom.running import Point, Row
+from classroom.running import PROFILES, Point, Row
 from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
 from classroom.versions import code_version
 from labkit.checks import counted, first_line

@@ -44,13 +44,20 @@ def _known(flop: float | None) -> str:
     return "–" if flop is None else f"{flop:.4g}"
 
 
-def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
-    """Choose a model and devices, and see days, dollars and kilowatt-hours."""
-    if (known := bills.model(model).name) not in bills.ready():
+def check_billed(model: str) -> str:
+    """Return the name of a published model; refuse one whose training cannot be billed."""
+    known = bills.model(model).name
+    if known not in bills.ready():
         raise ValueError(
             f"for {known} the tables have no number of training tokens: choose one of "
             f"{', '.join(bills.ready())}"
         )
+    return known
+
+
+def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
+    """Choose a model and devices, and see days, dollars and kilowatt-hours."""
+    known = check_billed(model)
     devices = [row["name"] for row in cost_tables.read_table("hardware")]
 
     def draw(model: str, device: str, devices: int, mfu: float) -> View:
