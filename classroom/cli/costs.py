@@ -139,7 +139,7 @@ def receipt(bill: Bill) -> str:
     ]
     if bill.formula_flop is not None:
         rows.append(("  with attention to all keys", f"{bill.formula_flop:.3g} FLOP"))
-        rows.append(("  with those the mask leaves", f"{bill.masked_flop:.3g} FLOP"))
+        rows.append(("  with keys the mask allows", f"{bill.masked_flop:.3g} FLOP"))
     rows[2:2] = [("", line) for line in textwrap.wrap(bill.doubt, WIDTH - 31)]
     rows += [
         ("weights, gradients, AdamW", f"{amount(bill.state_bytes / 1e9)} GB{too_few(bill)}"),

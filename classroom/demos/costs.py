@@ -19,11 +19,11 @@ def costs_view(model: str, device: str, count: int = 1, mfu: float = 0.4) -> Vie
     bill = _bill(model, device, count, mfu)
     rows = (
         ("parameters", f"{bill.parameters:,}"),
-        ("used for each token", f"{bill.active_parameters:,}"),
+        ("active per token", f"{bill.active_parameters:,}"),
         ("tokens", f"{bill.tokens:.4g}"),
         ("operations, 6 N D", f"{bill.rule_flop:.4g}"),
         ("with attention to all keys", _known(bill.formula_flop)),
-        ("with those the mask leaves", _known(bill.masked_flop)),
+        ("with attention to visible keys only", _known(bill.masked_flop)),
         ("petaflop/s-days", f"{bill.petaflop_days:,.4g}"),
         ("weights, gradients and optimizer", f"{bill.state_bytes / 1e9:,.4g} GB"),
         ("days", f"{bill.days:,.4g}"),
@@ -66,7 +66,7 @@ def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
     controls = {
         "model": choice("model", bills.ready(), known),
         "device": choice("device", devices, bills.machine(device).name),
-        "devices": whole_slider("devices: 2 to the", 10, 0, 15),
+        "devices": whole_slider("devices, as a power of 2", 10, 0, 15),
         "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),
     }
     return Demo("costs", draw, controls, kept={"devices": (0, 5, 10), "mfu": (0.4,)})
