@@ -780,6 +780,16 @@ def test_a_model_with_another_memory_has_a_policy_too() -> None:
     assert found[:-1] == pytest.approx(logs.double().exp().numpy())
 
 
+def test_rounding_makes_no_policy_infinitely_far_from_its_reference() -> None:
+    """All answers are listed, so what is left over is rounding: often 0, and as often 1e-8."""
+    found = [alignment.policies(tiny(seed, double=False), [question()])[0] for seed in range(8)]
+    for p, other in itertools.permutations(found, 2):
+        wanted = float((p[:-1] * np.log(p[:-1] / other[:-1])).sum())
+        apart = alignment.measured([p], [other], [question()], BETA)
+        assert apart.divergence == pytest.approx(wanted, abs=1e-5)
+        assert apart.value == pytest.approx(apart.reward - BETA * wanted, abs=1e-5)
+
+
 def test_choosing_draws_what_theory_says(reference: Any) -> None:
     model = tiny(0, double=False)
     [p] = alignment.policies(model, [question()])

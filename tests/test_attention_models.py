@@ -196,11 +196,12 @@ def test_padding_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_no_position_sees_the_next(name: str) -> None:
-    model = build(name).eval()
+    model = build(name).double().eval()
     tokens = text()
     changed = tokens.clone()
     changed[:, 4] = (changed[:, 4] + 1) % V
-    differs = (model(tokens).hidden != model(changed).hidden).any(-1).any(0)
+    # An expert computes its tokens together, and their number may change the last digit of each.
+    differs = ((model(tokens).hidden - model(changed).hidden).abs() > 1e-9).any(-1).any(0)
     assert differs.tolist() == [False] * 4 + [True] * 3
 
 

@@ -283,7 +283,8 @@ def test_whoever_has_read_enough_hears_no_complaint() -> None:
 def test_no_letter_ends_a_command() -> None:
     """Into a file or a pipe Windows writes cp1252, which has no Greek."""
     settings = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
-    code = "print('L3 = L2 + \u03bb L1')"
+    # The escape is for the command line, which has no Greek in the locale C.
+    code = r"print('L3 = L2 + \u03bb L1')"
     broken = subprocess.run([sys.executable, "-c", code], env=settings, capture_output=True)
     assert b"UnicodeEncodeError" in broken.stderr
     code = f"from classroom import cli; cli.called = lambda words: {code}; cli.main([])"

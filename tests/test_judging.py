@@ -43,8 +43,9 @@ def test_a_claim_on_its_bound_rarely_holds(
 ) -> None:
     verdicts = ledgers(0.1, seed_noise, item_noise, shared=shared)
     error = (LEVEL * (1 - LEVEL) / LEDGERS) ** 0.5
+    # Sixteen shares are compared: with three standard errors one seed in fifty would fail.
     for wrong in ("holds", "does not hold here"):
-        assert np.mean([one == [wrong] for one in verdicts]) <= LEVEL + 3 * error
+        assert np.mean([one == [wrong] for one in verdicts]) <= LEVEL + 4 * error
 
 
 def test_items_that_all_seeds_share_are_not_new_in_each_seed() -> None:

@@ -164,6 +164,8 @@ def test_rounding_does_not_keep_the_highest_reward_out_of_reach(answers: int) ->
 
 def test_what_is_not_listed_is_one_more_answer() -> None:
     np.testing.assert_allclose(optimal.with_rest(np.array([0.5, 0.3])), [0.5, 0.3, 0.2])
+    for most in (1 - 1e-9, 1.0, 1 + 1e-6):
+        assert 0 < optimal.with_rest(np.array([most]))[-1] < 2e-7
     with pytest.raises(ValueError, match="list each answer once"):
         optimal.with_rest(np.array([0.7, 0.7]))
 

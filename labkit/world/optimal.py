@@ -17,6 +17,9 @@ import numpy as np
 
 from labkit.checks import check_above_zero, require
 
+LEAST_REST = float(np.finfo(np.float32).eps)
+"""Models compute in single precision, so what they leave over is known no better than this."""
+
 
 class Point(NamedTuple):
     """The best policy for one beta: a point of the frontier."""
@@ -28,13 +31,16 @@ class Point(NamedTuple):
 
 
 def with_rest(p: np.ndarray) -> np.ndarray:
-    """The probabilities of the listed answers, and that of all others together as the last one."""
+    """The probabilities of the listed answers, and that of all others together as the last one.
+
+    It is never 0: a policy that leaves 1e-8 over by rounding would be infinitely far from that.
+    """
     total = p.sum()
     if not total <= 1 + 1e-4:
         raise ValueError(
             f"the probabilities add up to {total:.4f}: list each answer once, with its end"
         )
-    return np.append(p, max(0.0, 1 - total))
+    return np.append(p, max(LEAST_REST, 1 - total))
 
 
 def _check_complete(p: np.ndarray) -> None:
