@@ -39,4 +39,4 @@ def found_by_beam(
         )
         for one in made
     )
-    return Table((f"the next {length} words, or to the end", "log p", "a word"), rows, "beam")
+    return Table((f"the next {length} words, or to the end", "log p", "per word"), rows, "beam")

@@ -211,7 +211,7 @@ def chips_of(batch: Batch, targets: Targets, setting: Masking, tokenizer: Tokeni
         if position in asked:
             kind, caption = fate(token, int(batch.tokens[0, position]), setting, tokenizer)
         if rank is not None and rank[position] >= 0:
-            caption = f"{rank[position] + 1}{' · asked' if position in asked else ''}"
+            caption = f"{rank[position] + 1}{' · predicted' if position in asked else ''}"
         if batch.segments is not None:
             caption = f"{'AB'[int(batch.segments[0, position])]}{' · ' if caption else ''}{caption}"
         found.append(Chip(label(tokenizer, token), kind, caption))
@@ -221,7 +221,7 @@ def chips_of(batch: Batch, targets: Targets, setting: Masking, tokenizer: Tokeni
 def fate(token: int, original: int, setting: Masking, tokenizer: Tokenizer) -> tuple[str, str]:
     """What became of a word that is predicted."""
     if setting.objective in ("next word", "permutation"):
-        return "asked", "asked"
+        return "asked", "predicted"
     if token == tokenizer.vocabulary.mask:
         return "mask", "masked"
     return ("kept", "kept") if token == original else ("random", "random")
