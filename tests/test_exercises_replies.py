@@ -99,7 +99,7 @@ WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
      .softmax(-1) @ source @ value, "a score of zero still gets a share"),
     ("04.cross", lambda x, source, real, query, key, value:
      (x @ query @ (source @ key).mT / x.shape[-1]).masked_fill(~real[:, None], -torch.inf)
-     .softmax(-1) @ source @ value, "it is the root of D"),
+     .softmax(-1) @ source @ value, "divided by D: divide by its"),
     ("04.smoothed", lambda logits, answers, share: (1 - share) * F.cross_entropy(logits, answers)
      - share * logits.log_softmax(-1).sum(-1).mean(), "take the mean over them, not the sum"),
     ("04.smoothed", lambda logits, answers, share: -(torch.full_like(

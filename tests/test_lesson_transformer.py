@@ -12,7 +12,7 @@ def test_what_is_built_by_hand_is_labkits() -> None:
     )
     assert "in that order" in said("04", "x[:, order]")
     assert "the same states of" in said("04", "theirs = labkits.encode")
-    assert "this is labkit's Transformer" in said("04", "theirs[wanted] @ labkits.token")
+    assert "the same scores as labkit's Transformer" in said("04", "theirs[wanted] @ labkits.token")
     assert "all at once and word by word" in said("04", "torch.cat(one_by_one, dim=1)")
 
 

@@ -168,9 +168,10 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the reference is missing: what counts is log policy - log reference",
              lambda policy, reference, beta: dpo_loss(policy, torch.zeros_like(reference), beta)),
-            ("beta divides: it multiplies the log-ratios, so that a large beta is satisfied by a "
-             "small change", lambda policy, reference, beta: dpo_loss(policy, reference, 1 / beta)),
-            ("the sign inside the sigmoid is turned: take policy - reference, and column 0, the "
+            ("beta is in the denominator: it multiplies the log-ratios, so that a large beta is "
+             "satisfied by a small change",
+             lambda policy, reference, beta: dpo_loss(policy, reference, 1 / beta)),
+            ("the sign inside the sigmoid is wrong: take policy - reference, and column 0, the "
              "chosen answer, minus column 1",
              lambda policy, reference, beta: dpo_loss(policy.flip(1), reference.flip(1), beta)),
             ("beta is outside the sigmoid: it belongs to the log-ratios",

@@ -172,7 +172,7 @@ EXERCISES: dict[str, Exercise] = {
         hint="Write the row for one order, then the same with both texts exchanged.",
     ),
     "05.choice": Function(
-        "cross-entropy over the choices of each question, from one score a row",
+        "cross-entropy over the choices of each question, from one score per row",
         choice_loss,
         _questions,
         (

@@ -154,9 +154,9 @@ EXERCISES: dict[str, Exercise] = {
         (
             ("the scores are not divided by √E: with wide vectors the softmax has no gradient left",
              lambda q, k, v, mask: _scaled(q, k, v, mask, 1)),
-            ("the scores are divided by E: it is the root of E",
+            ("the scores are divided by E: divide by its square root",
              lambda q, k, v, mask: _scaled(q, k, v, mask, q.shape[-1])),
-            ("the mask is turned around: True means that the key takes part",
+            ("the mask is inverted: True means that the key takes part",
              lambda q, k, v, mask: attention(q, k, v, ~mask)),
             ("the mask is not used", lambda q, k, v, mask: attention(q, k, v, mask | True)),
             ("a score of zero still gets a share, since e⁰ = 1: put −∞ there", _zeros_before),
@@ -200,7 +200,7 @@ EXERCISES: dict[str, Exercise] = {
         split_heads,
         _heads,
         (
-            ("the shape is right, the numbers are mixed up: a position's vector must be divided "
+            ("the shape is right, the numbers are mixed up: a position's vector must be split "
              "first, [B, T, H, E], and the axes swapped afterwards",
              lambda x, heads: x.reshape(len(x), heads, x.shape[1], -1)),
             ("the heads are still behind the positions: swap the axes 1 and 2",
@@ -217,7 +217,7 @@ EXERCISES: dict[str, Exercise] = {
         sinusoids,
         lambda rng: (between(3, 7, rng), 2 * between(2, 5, rng)),
         (
-            ("sines and cosines take turns, as the paper writes it; here all sines come first",
+            ("sines and cosines alternate, as in the paper; here all sines come first",
              lambda length, width:
              sinusoids(length, width).unflatten(1, (2, -1)).transpose(1, 2).flatten(1)),
             ("cosines come first: position 0 is 0, 0, …, 1, 1, …",
@@ -237,7 +237,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="positions as waves",
-        hint="Make D/2 frequencies, multiply them with the positions, and join sin and cos.",
+        hint="Multiply the positions by D/2 frequencies, and concatenate sines and cosines.",
     ),
     "04.cross": Function(
         "queries from x, keys and values from the source, whose padding takes no part: [B, T, D]",
@@ -263,7 +263,7 @@ EXERCISES: dict[str, Exercise] = {
             ("the scores are not divided by √D",
              lambda x, source, real, query, key, value: cross_attention(
                  x * math.sqrt(x.shape[-1]), source, real, query, key, value)),
-            ("the scores are divided by D: it is the root of D",
+            ("the scores are divided by D: divide by its square root",
              lambda x, source, real, query, key, value: cross_attention(
                  x / math.sqrt(x.shape[-1]), source, real, query, key, value)),
             ("a score of zero still gets a share, since e⁰ = 1: put −∞ there",
@@ -273,7 +273,7 @@ EXERCISES: dict[str, Exercise] = {
         ),
         minutes=8,
         learned="cross-attention and the padding of the source",
-        hint="The mask is about the source alone: `real[:, None, :]`, for every query alike.",
+        hint="The mask depends on the source alone: `real[:, None, :]`, the same for every query.",
     ),
     "04.forced": Function(
         "what the decoder reads in training: `begin`, then all right words but the last",
@@ -294,7 +294,7 @@ EXERCISES: dict[str, Exercise] = {
                  [torch.full_like(answers[:, :1], begin), answers[:, 1:]], dim=1)),
         ),
         learned="teacher forcing: the shift",
-        hint="Shift to the right: one new token in front, and the last one falls off.",
+        hint="Shift to the right: put one new token in front, and drop the last one.",
     ),
     "04.smoothed": Function(
         "the mean cross-entropy with (1 − share) on the right word and share spread over all words",

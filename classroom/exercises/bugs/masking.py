@@ -123,7 +123,7 @@ TOPIC = Topic(
             "tsai, issue 171: a mask that is not boolean hides nothing",
             "Change a later word and see whether anything before it moves"),
         Bug("normalised over positions", _normalised,
-            "batch norm tells of the other examples: MoCo, section 3.3",
+            "batch norm leaks information about the other examples: MoCo, section 3.3",
             "A leak may be small: how close must two outputs be?"),
         Bug("experts that choose their words", _experts_choose,
             "expert choice routing: Zhou et al. 2022; see Raposo et al. 2024, section 3.5",
