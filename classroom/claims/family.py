@@ -114,7 +114,7 @@ MORE_STEPS = 4
 
 
 def longer_rows(profile: str, seed: int) -> Measured:
-    """As many words in short rows or in long ones; then the same words, asked in such rows."""
+    """As many tokens in short rows or in long ones; then the same words, asked in such rows."""
     text, size = journeys(profile, seed), journey.SIZES[profile]
     vocabulary = text.tokenizer.vocabulary
     assert vocabulary.mask is not None
