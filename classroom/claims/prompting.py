@@ -336,7 +336,8 @@ def tuned_on(
         [tokenizer.encode(f"{question} :") for question, _ in pairs],
         [tokenizer.encode(answer) for _, answer in pairs],
     )
-    how = recipes.plan(20, optimizer="adamw", rate=2e-3, decay=0.0, seed=seed)
+    # Twice the rate makes the model forget pairs that it knows; half the rate does about as well.
+    how = recipes.plan(20, optimizer="adamw", rate=1e-3, decay=0.0, seed=seed)
     recipes.train_once(model, AnswerTokens(), Always(batch), how)
     return model
 
