@@ -2,7 +2,7 @@
 
 The points that the course ships were made by a sweep over a notebook of three cells:
 
-    python -m labkit sweep notebooks/extra/one_gpt.ipynb --out runs/scaling \\
+    python -m labkit sweep notebooks/extra/one_gpt.ipynb --output runs/scaling \\
         -p width=16,32,64,128 -p words=40000,100000,250000,500000
     cp runs/scaling/results.jsonl data/claims/scaling_runs.jsonl
 

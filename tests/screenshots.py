@@ -171,7 +171,7 @@ def slide(browser: Any, folder: Path) -> None:
 def gallery(browser: Any, folder: Path) -> None:
     """An output of each notebook, as the pages of the site show it."""
     written = folder / "site"
-    words = [sys.executable, "-m", "labkit", "site", "--out", str(written)]
+    words = [sys.executable, "-m", "labkit", "site", "--output", str(written)]
     subprocess.run(words, cwd=TESTS.parent, check=True, stdout=subprocess.DEVNULL)
     (DOCS / "gallery").mkdir(exist_ok=True)
     page = browser.new_page(viewport={"width": 820, "height": 900})

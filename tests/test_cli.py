@@ -1,5 +1,6 @@
 """The command line: help to learn from, one line for a mistake, the nearest right name."""
 
+import argparse
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import torch
 from browser import wait_for
 
 from classroom import running
-from classroom.cli import COMMANDS, main, suite
+from classroom.cli import COMMANDS, main, overview, suite
 from classroom.cli.doctor import machine
 from classroom.cli.notebooks import (
     execute,
@@ -40,6 +41,7 @@ from classroom.cli.parameters import (
     value,
     with_equals,
 )
+from classroom.cli.parser import Parser
 from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
 from classroom.live import SHORT
 from classroom.running import Run
@@ -105,6 +107,24 @@ def test_every_command_has_help_of_its_own(name: str, capsys: pytest.CaptureFixt
         main([name, "--help"])
     assert left.value.code == 0
     assert COMMANDS[name][2][1:] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_every_argument_in_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Parser] = []
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(Parser, "print_help", lambda self, file=None: seen.append(self))
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    [parser] = seen
+    assert max(map(len, [*parser.format_help().splitlines(), *overview().splitlines()])) <= 80
+    for action in parser._actions:
+        assert action.help, action.dest
+        assert "--out" not in action.option_strings, "the other commands call it --output"
+        if action.option_strings and action.default not in (None, False, [], argparse.SUPPRESS):
+            assert "[" in action.help, f"{action.dest} has a default that its help does not name"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +218,7 @@ def test_a_notebook_of_any_size_is_not_read(
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (["site", "00", "--out"], "--out"),
+        (["site", "00", "--output"], "--output"),
         (["students", "00", "--output"], "--output"),
         (["course", "--unsolved", "--output"], "--output"),
     ],
@@ -548,7 +568,7 @@ def test_runs_with_other_parameters_have_other_outputs(
 
 
 def test_each_command_has_one_usual_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, usual in (("run", "[as the notebook says]"), ("course", "[laptop]")):
+    for command, usual in (("run", "[the notebook's own]"), ("course", "[laptop]")):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert f"the same as -p profile=... {usual}" in " ".join(capsys.readouterr().out.split())

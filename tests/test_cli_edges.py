@@ -95,8 +95,8 @@ def test_a_link_to_an_address_of_version_6_has_brackets(
 @pytest.mark.parametrize(
     "words",
     [
-        ["site", "00", "--out"], ["students", "00", "--output"], ["course", "--output"],
-        ["sweep", "00", "-p", "seed=1", "--out"], ["train", "gpt-village", "--output"], ["copy"],
+        ["site", "00", "--output"], ["students", "00", "--output"], ["course", "--output"],
+        ["sweep", "00", "-p", "seed=1", "--output"], ["train", "gpt-village", "--output"], ["copy"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -176,7 +176,7 @@ def test_a_page_never_takes_the_place_of_another(
     for path in paths:
         nbformat.write(book("# T\n\nx"), path)
     with pytest.raises(SystemExit):
-        main(["site", *map(str, paths), "--out", str(tmp_path / "out")])
+        main(["site", *map(str, paths), "--output", str(tmp_path / "out")])
     assert f"another page {paths[-1].stem}.html" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -189,7 +189,7 @@ def test_the_site_for_students_is_not_put_beside_solutions(
     (out / "files").mkdir(parents=True)
     (out / left).write_text("### BEGIN SOLUTION", encoding="utf-8")
     with pytest.raises(SystemExit):
-        main(["site", "00", "--students", "--out", str(out)])
+        main(["site", "00", "--students", "--output", str(out)])
     assert "holds solutions" in capsys.readouterr().err
     assert not (out / "index.html").exists()
 
@@ -204,7 +204,7 @@ def test_the_site_escapes_titles_and_is_written_again(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["site", "00", "--out", str(tmp_path / "out")]) == 0
+    assert main(["site", "00", "--output", str(tmp_path / "out")]) == 0
     assert "1 notebook: open" in capsys.readouterr().out
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["00_start_here.html", "index.html", "live.html"]
@@ -226,7 +226,7 @@ def test_a_picture_that_is_not_attached_is_named(tmp_path: Path, capsys: Any) ->
     path = tmp_path / "01_x.ipynb"
     nbformat.write(book("# T", "![y](attachment:lost.png)"), path)
     with pytest.raises(SystemExit):
-        main(["site", str(path), "--out", str(tmp_path / "out")])
+        main(["site", str(path), "--output", str(tmp_path / "out")])
     assert f"{path}: missing attachment: lost.png" in capsys.readouterr().err
 
 
@@ -236,7 +236,7 @@ def test_a_cell_without_outputs_is_named(tmp_path: Path, capsys: Any) -> None:
     content = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
     path.write_text(json.dumps(content))
     with pytest.raises(SystemExit):
-        main(["site", str(path), "--out", str(tmp_path / "out")])
+        main(["site", str(path), "--output", str(tmp_path / "out")])
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{path} is not a valid notebook: 'outputs' is a required property: run" in said
@@ -261,7 +261,7 @@ def test_a_linked_notebook_that_is_damaged_is_named(
 ) -> None:
     (tmp_path / "02_y.ipynb").write_text(text)
     nbformat.write(book("# T", "[more](02_y.ipynb)"), tmp_path / "01_x.ipynb")
-    words = ["site", str(tmp_path / "01_x.ipynb"), "--students", "--out", str(tmp_path / "out")]
+    words = ["site", str(tmp_path / "01_x.ipynb"), "--students", "--output", str(tmp_path / "out")]
     with pytest.raises(SystemExit) as left:
         main(words)
     assert left.value.code == 1

@@ -92,9 +92,9 @@ print(json.dumps(found))
 )
 CALLS = {
     "run": (["./x.ipynb"], "--output"),
-    "sweep": (["./x.ipynb", "-p", "a=0:1"], "--out"),
+    "sweep": (["./x.ipynb", "-p", "a=0:1"], "--output"),
     "students": (["./x.ipynb"], "--output"),
-    "site": (["./x.ipynb"], "--out"),
+    "site": (["./x.ipynb"], "--output"),
     "copy": (["mine"], "FOLDER"),
     "grade": (["."], "--csv"),
     "lab": (["--no-browser"], "--here"),

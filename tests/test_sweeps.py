@@ -158,7 +158,8 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9(
     out, temporary = tmp_path / "out", tmp_path / "temporary"
     temporary.mkdir()
     words = [sys.executable, "-m", "labkit", "sweep", str(notebook), "-p", "seed=0:3", "-p"]
-    words += [f"folder={tmp_path}", "--workers", "2", "--out", str(out), "--plot", "seed", "loss"]
+    words += [f"folder={tmp_path}", "--workers", "2", "--output", str(out)]
+    words += ["--plot", "seed", "loss"]
 
     def start() -> "subprocess.Popen[str]":
         settings = {**os.environ, "TMPDIR": str(temporary)}
@@ -252,7 +253,7 @@ def test_a_cluster_survives_the_loss_of_a_worker(
     address, workers = cluster
     out = tmp_path / "out"
     words = [sys.executable, "-m", "labkit", "sweep", str(notebook), "-p", "seed=1:4", "-p"]
-    words += [f"folder={tmp_path}", "--cluster", address, "--out", str(out)]
+    words += [f"folder={tmp_path}", "--cluster", address, "--output", str(out)]
     ours = subprocess.Popen(words, cwd=ROOT, text=True, stdout=-1, stderr=-1)
     request.addfinalizer(ours.kill)
     wait_for(lambda: sum(len(begun(tmp_path, seed)) for seed in (1, 2, 3)) == 2, ours)
@@ -302,7 +303,7 @@ def test_a_cluster_with_certificates(
             tls = [f"--tls-{part}={tmp_path / name}.{end}" for part, end in
                    (("ca-file", "pem"), ("cert", "pem"), ("key", "key"))]  # fmt: skip
             out = str(tmp_path / f"out-{name}")
-            return main([*words, "--cluster", address, *tls, "--out", out])
+            return main([*words, "--cluster", address, *tls, "--output", out])
 
         assert call("ours") == 0
         with pytest.raises(SystemExit) as left:
@@ -332,7 +333,7 @@ def test_a_worker_with_other_code_is_named_before_anything_runs(
 
     monkeypatch.setattr(distributed, "Client", Client)
     out = tmp_path / "out"
-    words = ["-p", "seed=0:2", "--cluster", "tcp://1.2.3.4:1", "--out", str(out)]
+    words = ["-p", "seed=0:2", "--cluster", "tcp://1.2.3.4:1", "--output", str(out)]
     with pytest.raises(SystemExit) as left:
         main(["sweep", str(notebook), *words])
     said = capsys.readouterr().err
@@ -409,7 +410,7 @@ def test_a_mistake_is_refused_before_anything_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["sweep", str(notebook), "--out", str(tmp_path / "out"), *words])
+        main(["sweep", str(notebook), "--output", str(tmp_path / "out"), *words])
     said = capsys.readouterr().err
     assert (left.value.code, said.count("\n")) == (2, 1)
     assert message in said

@@ -24,23 +24,23 @@ from labkit.keeping.paths import checkout, instead_of_home, to_install
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "lab": ("lab", "lab", "set up what is missing and open the course in JupyterLab"),
     "test": ("suite", "test", "set up what is missing and run everything that CI runs"),
-    "doctor": ("doctor", "doctor", "print what was found on this machine, and how fast it is"),
+    "doctor": ("doctor", "doctor", "print what is installed on this machine, and how fast it is"),
     "run": ("notebooks", "run", "run one notebook with parameters of your own"),
-    "sweep": ("sweeps", "command", "run one notebook at every point of a grid"),
+    "sweep": ("sweeps", "command", "run one notebook with every combination of values"),
     "claims": ("claims", "command", "measure what the lectures claim, or print the ledger"),
-    "course": ("notebooks", "course", "run every notebook; measure time and memory"),
+    "course": ("notebooks", "course", "run every notebook, and measure time and memory"),
     "notebooks": ("notebooks", "notebooks", "execute notebooks and store their outputs"),
     "lecture": ("lecture", "lecture", "show a notebook as slides with live widgets"),
     "site": ("site", "site", "write all notebooks as pages that need no server or network"),
     "bench": ("suite", "bench", "run the benchmarks, all or some"),
-    "students": ("notebooks", "students", "write the notebooks without solutions"),
-    "grade": ("grading", "grade", "run a class's notebooks and write their marks"),
-    "speedrun": ("grading", "speedrun", "train the model of each file for a minute and rank them"),
+    "students": ("notebooks", "students", "write the notebooks without their solutions"),
+    "grade": ("grading", "grade", "run the notebooks of a class and write their marks"),
+    "speedrun": ("grading", "speedrun", "train models of a class for a minute each and rank them"),
     "train": ("models", "train",
               "train a model on your own text or labels, or retrain one that ships"),
     "copy": ("copying", "copy", "copy the notebooks into a folder of your own"),
     "cache": ("caching", "command",
-              "show or clear the cache of measured claims, or fill it before a class"),
+              "show, clear or fill the cache of measured claims"),
     "costs": ("costs", "costs", "print what it costs to train a model, or what a budget buys"),
     "publish": ("publish", "publish",
                 "write the course's public address into every file that shows it"),
@@ -59,15 +59,15 @@ NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
 NEED_NOTHING = ("lab", "test", "pins")
 
 EXAMPLES = """examples:
-  python -m labkit lab                                  open the course
-  python -m labkit doctor                               is this machine ready?
-  python -m labkit run 00 --profile laptop -p seed=3    one notebook, other parameters
-  python -m labkit sweep my.ipynb -p seed=0:5           one notebook, many parameters
-  python -m labkit run --help                           all options of one command"""
+  python -m labkit lab                           open the course
+  python -m labkit doctor                        check this machine
+  python -m labkit run 00 -p seed=3              run a notebook with seed 3
+  python -m labkit sweep my.ipynb -p seed=0:5    run a notebook with five seeds
+  python -m labkit run --help                    print the options of a command"""
 
 # The option that names another place for the output of a command.
 WHERE = {"run": "--output", "course": "--output", "students": "--output", "train": "--output",
-         "site": "--out", "sweep": "--out", "copy": "`labkit copy FOLDER`", "grade": "--csv",
+         "site": "--output", "sweep": "--output", "copy": "`labkit copy FOLDER`", "grade": "--csv",
          "speedrun": "--board"}  # fmt: skip
 
 

@@ -12,10 +12,11 @@ from labkit.checks import counted
 
 def command(parser: Parser, words: Sequence[str]) -> int:
     """Show what the cache holds, clear it, or fill it by running notebooks."""
-    parser.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show")
-    parser.add_argument("names", nargs="*", help="warm: which notebooks [all]")
+    parser.add_argument("action", nargs="?", choices=("show", "clear", "warm"), default="show",
+                        help="print the folder and size, clear it, or fill it [show]")  # fmt: skip
+    parser.add_argument("names", nargs="*", help="with warm: the notebooks [all]")
     parser.add_argument("--profile", choices=("smoke", "laptop", "gpu"),
-                        help="warm: the size of the runs [as the notebooks say]")  # fmt: skip
+                        help="with warm: the size of the runs [the notebooks' own]")  # fmt: skip
     args = parser.parse_args(words)
     from labkit.keeping import cache
 

@@ -25,22 +25,22 @@ from labkit.keeping.processor import cores
 def command(parser: Parser, words: Sequence[str]) -> int:
     """Measure claims with several seeds, or print the stored findings."""
     add = parser.add_argument
-    add("names", nargs="*", help="which claims [all]")
+    add("names", nargs="*", help="the claims to measure or print [all]")
     add("--profile", choices=PROFILES, help="the size of the experiments [laptop]")
     add(
         "--seed",
         type=from_zero,
-        help="the first seed [0; with --store 100: seeds from there on were not used for tuning]",
+        help="the first seed [0; with --store 100, since seeds below that were used for tuning]",
     )
-    add("--seeds", type=partial(whole, low=1, high=MOST), help="how many seeds [smoke 1, laptop 3, "
-        "gpu 5; with --store as many as bounds.toml says]")  # fmt: skip
-    add("--jobs", type=positive, help="runs at the same time [one for each core]")
-    add("--store", action="store_true", help="write the findings into data/claims")
-    add("--expect", action="store_true", help="with 5 seeds or more: store, for the notebooks, "
-        "the range in which each arm's figure must lie")  # fmt: skip
+    add("--seeds", type=partial(whole, low=1, high=MOST), help="the number of seeds [smoke 1, "
+        "laptop 3, gpu 5; with --store as many as bounds.toml says]")  # fmt: skip
+    add("--jobs", type=positive, help="runs at the same time [one per core]")
+    add("--store", action="store_true", help="write the results to data/claims")
+    add("--expect", action="store_true", help="store the range in which each figure of a notebook "
+        "must lie; needs 5 seeds or more")  # fmt: skip
     add = parser.add_mutually_exclusive_group().add_argument
-    add("--kept", action="store_true", help="measure nothing: print what data/claims holds")
-    add("--cost", action="store_true", help="measure nothing: print what the ledger's run cost")
+    add("--kept", action="store_true", help="print the stored results and measure nothing")
+    add("--cost", action="store_true", help="print the minutes that each stored claim took")
     args = parser.parse_args(words)
     if args.kept or args.cost:
         option = "--kept" if args.kept else "--cost"

@@ -10,7 +10,9 @@ from labkit.keeping.files import replacing
 
 def copy(parser: Parser, words: Sequence[str]) -> int:
     """Copy the notebooks; a file that is already there is left as it is."""
-    parser.add_argument("folder", type=folder, metavar="FOLDER", help="created if missing")
+    parser.add_argument(
+        "folder", type=folder, metavar="FOLDER", help="the folder to write, created if missing"
+    )
     place = parser.parse_args(words).folder
     source = notebooks_folder()
     copied, there = 0, 0

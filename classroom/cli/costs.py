@@ -24,18 +24,20 @@ WIDTH = 100
 def costs(parser: Parser, words: Sequence[str]) -> int:
     """Print a bill, what a budget buys, or the recomputed tables."""
     add = parser.add_argument
-    add("model", nargs="?", help="a published name such as gpt-3-175b, or a .json file of sizes")
+    add("model", nargs="?", help="a published model, such as gpt-3-175b, or a .json file of sizes")
     add("--gpu", default="a100", help="the device, a row of data/costs/hardware.csv [a100]")
-    add("--count", type=positive, help="how many devices [1]")
-    add("--mfu", type=float, default=0.4, help="share of the peak that is reached [0.4]")
-    add("--price", type=above_zero, help="dollars for an hour of one device [from the table]")
-    add("--tokens", type=above_zero, help="training tokens [as published]; for an "
-        "encoder-decoder, those of both texts")  # fmt: skip
-    add("--budget", type=above_zero, help="dollars: print the largest sensible model for them")
+    add("--count", type=positive, help="the number of devices [1]")
+    add("--mfu", type=float, default=0.4, help="the share of the peak that is reached [0.4]")
+    add("--price", type=above_zero, metavar="DOLLARS",
+        help="dollars per hour of one device [as in the table of devices]")  # fmt: skip
+    add("--tokens", type=above_zero, help="the number of training tokens; for an "
+        "encoder-decoder, those of both texts [as published]")  # fmt: skip
+    add("--budget", type=above_zero, metavar="DOLLARS",
+        help="print the best model for this many dollars")  # fmt: skip
     add("--tables", action="store_true", help="recompute the tables of data/costs")
     add("--figure", type=picture, metavar="FILE", help="draw the compute of all models: .png, "
         ".svg or .pdf")  # fmt: skip
-    add("--json", action="store_true", help="print JSON")
+    add("--json", action="store_true", help="print the result as JSON")
     given = parser.parse_args(words)
     if not given.model and given.budget is None and not given.tables and not given.figure:
         fail("labkit costs: give a model, --budget, --tables or --figure FILE (or --help)")

@@ -19,15 +19,20 @@ from labkit.keeping.processor import cores
 
 def grade(parser: Parser, words: Sequence[str]) -> int:
     """Mark a folder of notebooks and write a table, and a page for each student."""
-    parser.add_argument("folder", type=folder,
-                        help="NAME.ipynb or NAME/LESSON.ipynb of each student")  # fmt: skip
-    parser.add_argument("--csv", type=Path, default=Path("marks.csv"), help="table [marks.csv]")
-    parser.add_argument("--pages", type=folder, help="folder of pages [marks, beside the table]")
-    parser.add_argument(
-        "--seconds", type=positive, default=300, help="seconds for a notebook [300]"
+    add = parser.add_argument
+    add(
+        "folder",
+        type=folder,
+        help="the folder with NAME.ipynb or NAME/LESSON.ipynb of each student",
     )
-    parser.add_argument("--memory", type=positive, default=3000, help="MB for a notebook [3000]")
-    parser.add_argument("--jobs", type=positive, default=cores(), help="parallel runs [cores]")
+    add("--csv", type=Path, default=Path("marks.csv"), metavar="FILE",
+        help="the table to write [marks.csv]")  # fmt: skip
+    add("--pages", type=folder, metavar="FOLDER",
+        help="the folder of the pages [marks, beside the table]")  # fmt: skip
+    add("--seconds", type=positive, default=300,
+        help="seconds for each of the two runs of a notebook [300]")  # fmt: skip
+    add("--memory", type=positive, default=3000, metavar="MB", help="MB for a notebook [3000]")
+    add("--jobs", type=positive, default=cores(), help="notebooks at the same time [one per core]")
     args = parser.parse_args(words)
     if not args.folder.is_dir():
         fail(f"labkit grade: there is no folder {args.folder}: give the one with the notebooks")
@@ -81,14 +86,15 @@ def named_few(names: Sequence[str]) -> str:
 
 def speedrun(parser: Parser, words: Sequence[str]) -> int:
     """Train what a file defines, or each file of a folder, for a minute, and show the board."""
-    parser.add_argument("path", type=file_or_folder,
-                        help="my_model.py with train(...), or a folder of files")  # fmt: skip
-    parser.add_argument("--seconds", type=positive, default=60, help="seconds of training [60]")
-    parser.add_argument("--language", choices=("village", "language"), default="village",
-                        help="which language [village]")  # fmt: skip
-    parser.add_argument("--words", type=positive, default=500_000, help="training text [500000]")
-    parser.add_argument("--threads", type=positive, default=cores(), help="for each model [cores]")
-    parser.add_argument("--board", type=Path, default=Path("board.md"), help="table [board.md]")
+    add = parser.add_argument
+    add("path", type=file_or_folder, help="my_model.py with train(...), or a folder of files")
+    add("--seconds", type=positive, default=60, help="seconds of training [60]")
+    add("--language", choices=("village", "language"), default="village",
+        help="the language of the text [village]")  # fmt: skip
+    add("--words", type=positive, default=500_000, help="words of training text [500000]")
+    add("--threads", type=positive, default=cores(), help="threads for each model [one per core]")
+    add("--board", type=Path, default=Path("board.md"), metavar="FILE",
+        help="the ranking to write, with a picture beside it [board.md]")  # fmt: skip
     args = parser.parse_args(words)
     if args.board.suffix.lower() == ".png":
         fail(f"labkit speedrun: --board {args.board} would be the picture, which is written beside "

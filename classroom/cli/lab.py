@@ -25,7 +25,7 @@ METADATA: dict[str, Any] = {
 def lab(parser: Parser, words: Sequence[str]) -> int:
     """Start JupyterLab on the loopback address, with its token, at the first notebook."""
     parser.add_argument("--port", type=port, default=8888, help="the first port to try [8888]")
-    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    parser.add_argument("--no-browser", action="store_true", help="only print the link")
     parser.add_argument("--here", action="store_true", help="use this Python, not .venv (conda)")
     args = parser.parse_args(words)
     python = ready_python(args.here)

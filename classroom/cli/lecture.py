@@ -26,14 +26,19 @@ def lecture(parser: Parser, words: Sequence[str]) -> int:
     """Serve the slides of a notebook, and print the link that opens them."""
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 06")
     parser.add_argument("--port", type=port, default=8866, help="the first port to try [8866]")
-    parser.add_argument("--ip", default="127.0.0.1", help="0.0.0.0 lets other machines in; the "
-                        "link then travels unencrypted [127.0.0.1]")  # fmt: skip
+    parser.add_argument(
+        "--ip",
+        default="127.0.0.1",
+        help="the address to listen on; 0.0.0.0 lets "
+        "other machines in, and the link is sent unencrypted [127.0.0.1]",
+    )
     parser.add_argument("--theme", choices=("light", "dark"), default="light",
-                        help="light or dark [light]")  # fmt: skip
+                        help="the theme of the slides [light]")  # fmt: skip
     parser.add_argument(
         "--no-browser",
         action="store_true",
-        help="only print the link; other users may see the address that a browser is opened with",
+        help="only print the link; other users of the machine can see the link of a "
+        "browser that the command opens",
     )
     args = parser.parse_args(words)
     notebook = find(args.notebook)

@@ -25,20 +25,19 @@ OWN = ("gpt", "bert", "classifier")
 
 def train(parser: Parser, words: Sequence[str]) -> int:
     """Train a model and write its folder: weights, tokenizer, card."""
-    parser.add_argument(
-        "name", help="the model, such as gpt-village; with --text: gpt, bert or classifier"
-    )
-    parser.add_argument("--output", type=folder, help="the folder [data/models/NAME or runs/NAME]")
-    parser.add_argument("--checkpoints", type=folder, metavar="FOLDER", help="store "
-                        "checkpoints here; the same command then continues the run "
-                        "(not with --text)")  # fmt: skip
-    parser.add_argument("--text", help='text of your own, such as "books/*.txt"; or a table')
+    add = parser.add_argument
+    add("name", help="the model, such as gpt-village; with --text: gpt, bert or classifier")
+    add("--output", type=folder, metavar="FOLDER",
+        help="the folder to write [data/models/NAME; with --text runs/NAME]")  # fmt: skip
+    add("--checkpoints", type=folder, metavar="FOLDER", help="store checkpoints here, so that the "
+        "same command continues a run that was stopped (not with --text)")  # fmt: skip
+    add("--text", metavar="FILES", help="your own text, such as 'books/*.txt', or, for a "
+        "classifier, a table: .csv, .tsv or .jsonl")  # fmt: skip
     minutes = partial(above_zero, most=10_000, wanted="minutes, such as 10 or 0.5")
-    parser.add_argument("--minutes", type=minutes, help="with --text: how long to train [10]")
-    parser.add_argument("--column", help="the column of texts in a table [text]")
-    parser.add_argument("--label", help="the column of labels in a table [label]")
-    parser.add_argument("--labels", type=positive,
-                        help="of a classifier: how many labels it learns from [100]")  # fmt: skip
+    add("--minutes", type=minutes, help="of gpt and bert: minutes of training [10]")
+    add("--column", help="of a classifier: the column of texts [text]")
+    add("--label", help="of a classifier: the column of labels [label]")
+    add("--labels", type=positive, help="of a classifier: the labels to learn from [100]")
     args = parser.parse_args(words)
     if args.name != "classifier":
         leave_out("labkit train", args, ("column", "label", "labels"), "is for a classifier")

@@ -47,11 +47,12 @@ KEPT_CELL_METADATA = ("tags", "jupyter", "slideshow", "editable", "deletable")
 def run(parser: Parser, words: Sequence[str]) -> int:
     """Run one notebook with parameters, after checking their names and types."""
     parser.add_argument("notebook", help="a path, or the beginning of a name, such as 00")
-    add_parameters(parser, "as the notebook says")
-    parser.add_argument("--output", type=ipynb, help="the notebook to write [runs/NAME-….ipynb, "
-                        "named after the parameters]")  # fmt: skip
-    parser.add_argument("--timeout", type=positive, help=f"seconds that one cell may take {LIMITS}")
-    parser.add_argument("--list", action="store_true", help="show the parameters and stop")
+    add_parameters(parser, "the notebook's own")
+    parser.add_argument("--output", type=ipynb, metavar="FILE", help="the notebook to write "
+                        "[runs/NAME-….ipynb, named after the parameters]")  # fmt: skip
+    parser.add_argument("--timeout", type=positive, metavar="SECONDS",
+                        help=f"the most that one cell may take {LIMITS}")  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="print the parameters and exit")
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     parameters = parameters_or_fail(notebook, once("labkit run", args))
@@ -76,16 +77,17 @@ def course(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument(
         "--table",
         action="store_true",
-        help="write the table in README.md: smoke, laptop and as opened, if no profile is named",
+        help="measure all columns of the table in README.md, or with --profile one, and write it",
     )
-    parser.add_argument("--output", type=folder, default=Path("runs"), help="folder [runs]")
+    parser.add_argument("--output", type=folder, default=Path("runs"), metavar="FOLDER",
+                        help="the folder to write [runs]")  # fmt: skip
     parser.add_argument("--where-known", type=pair, action="append", default=[],
                         metavar="NAME=VALUE",
                         help="like -p, but only for notebooks with this parameter")  # fmt: skip
     parser.add_argument(
         "--unsolved",
         action="store_true",
-        help="also try each exercise without its solution: it has to fail",
+        help="also check that each exercise fails without its solution",
     )
     args = parser.parse_args(with_equals(words))
     if args.table:
@@ -182,7 +184,7 @@ def _alone(*given: Any) -> Run:
 
 def notebooks(parser: Parser, words: Sequence[str]) -> int:
     """Execute notebooks from a clean kernel and store their outputs, normalised."""
-    parser.add_argument("names", nargs="*", help="which ones [all]")
+    parser.add_argument("names", nargs="*", help="the notebooks [all]")
     args = parser.parse_args(words)
     if checkout() is None and not args.names:
         fail("labkit notebooks: the notebooks of an installed package stay as they are: "
@@ -242,9 +244,9 @@ def to_prove(notebook: Path, folder: Path) -> Path:
 
 def students(parser: Parser, words: Sequence[str]) -> int:
     """Write every notebook without its solutions, for a class to solve."""
-    parser.add_argument("names", nargs="*", help="which ones [all]")
+    parser.add_argument("names", nargs="*", help="the notebooks [all]")
     parser.add_argument("--output", type=folder, default=Path("runs/students"),
-                        help="folder [runs/students]")  # fmt: skip
+                        metavar="FOLDER", help="the folder to write [runs/students]")  # fmt: skip
     parser.add_argument("--overwrite", action="store_true",
                         help="replace notebooks that may hold answers")  # fmt: skip
     args = parser.parse_args(words)

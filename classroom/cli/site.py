@@ -17,20 +17,21 @@ OWN = ("index", "live")
 
 def site(parser: Parser, words: Sequence[str]) -> int:
     """Write the site, and print where it is."""
-    parser.add_argument("names", nargs="*", help="which notebooks [all]")
-    parser.add_argument("--out", type=folder, default=Path("site"), help="the folder [site]")
+    parser.add_argument("names", nargs="*", help="the notebooks [all]")
+    parser.add_argument("--output", type=folder, default=Path("site"), metavar="FOLDER",
+                        help="the folder to write [site]")  # fmt: skip
     parser.add_argument("--students", action="store_true", help="leave the solutions out")
     args = parser.parse_args(words)
     books = list(dict.fromkeys(named_or_all(args.names)))
     check_names(books)
     if args.students:
-        check_folder(books, args.out)
-    args.out.mkdir(parents=True, exist_ok=True)  # if it fails, then before the work
+        check_folder(books, args.output)
+    args.output.mkdir(parents=True, exist_ok=True)  # if it fails, then before the work
     try:
-        pages = write(books, args.out, students=args.students)
+        pages = write(books, args.output, students=args.students)
     except ValueError as problem:
         fail(f"labkit site: {problem}", code=1)
-    print(f"{counted(len(pages), 'notebook')}: open {args.out / 'index.html'}")
+    print(f"{counted(len(pages), 'notebook')}: open {args.output / 'index.html'}")
     return 0
 
 
@@ -53,7 +54,7 @@ def check_folder(books: Sequence[Path], out: Path) -> None:
         told = BEGIN in text or '"notes"' in text or SPOKEN.search(text)
         if told and path.name not in replaced:
             fail(f"labkit site: {path} holds solutions or speaker's notes: give another folder "
-                 "with --out, or delete it")  # fmt: skip
+                 "with --output, or delete it")  # fmt: skip
 
 
 def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Sequence[Any]:

@@ -84,9 +84,10 @@ def test(parser: Parser, words: Sequence[str]) -> int:
     """Run all parts, even if some fail, and print the result of each."""
     add = parser.add_argument
     known = {**PARTS, **ON_REQUEST}
-    add("parts", nargs="*", help=f"which of: {', '.join(known)} [all but {', '.join(ON_REQUEST)}]")
+    add("parts", nargs="*", help=f"any of {', '.join(known)} [all but {', '.join(ON_REQUEST)}]")
     add("--here", action="store_true", help="use this Python, not .venv (conda)")
-    add("--venv", default=".venv", help="the folder of the environment, in the checkout [.venv]")
+    add("--venv", default=".venv", metavar="FOLDER",
+        help="the environment, a folder in the checkout [.venv]")  # fmt: skip
     args = parser.parse_args(words)
     for name in args.parts:
         if name not in known:
@@ -182,10 +183,12 @@ def bench(parser: Parser, words: Sequence[str]) -> int:
     parser.add_argument(
         "names",
         nargs="*",
-        help="which ones, such as awd_lstm [all]; after a "
-        "single name, options of that benchmark: minute village --seconds 60",
+        help="the benchmarks, such as awd_lstm [all]; a single name may be followed by "
+        "the options of that benchmark, as in minute village --seconds 60",
     )
-    parser.add_argument("--page", action="store_true", help="run them and write docs/benchmarks.md")
+    parser.add_argument(
+        "--page", action="store_true", help="also write the results to docs/benchmarks.md"
+    )
     root = checkout_of("labkit bench: benchmarks belong")
     scripts = {path.stem.removeprefix("bench_"): path
                for path in sorted((root / "tests" / "bench").glob("bench_*.py"))}  # fmt: skip

@@ -35,19 +35,23 @@ def command(parser: Parser, words: Sequence[str]) -> int:
     add = parser.add_argument
     add("notebook", help="a path, or the beginning of a name, such as 00")
     add("-p", "--parameter", type=pair, action="append", default=[], metavar="NAME=VALUES",
-        help="values of a parameter: 0.1,0.2 is a list, 0:5 is 0,1,2,3,4 (the end is excluded); "
-        "each value of one is combined with each of the others")  # fmt: skip
-    add("--profile", choices=PROFILES, help="the size of each run: the same as -p profile=...")
+        help="the values of a parameter: a list such as 0.1,0.2, or a range such as 0:5 for "
+        "0,1,2,3,4; all combinations of the values are run")  # fmt: skip
+    add("--profile", choices=PROFILES,
+        help="the size of each run: the same as -p profile=... [the notebook's own]")  # fmt: skip
     add("--workers", type=positive, help="runs at the same time, which share the cores evenly "
-        "[as many as there are cores; with the profile gpu 1]")  # fmt: skip
-    add("--cluster", help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to "
-        "start one here; anyone who reaches an open tcp:// scheduler can run code on its "
+        "[one per core; with the profile gpu 1]")  # fmt: skip
+    add("--cluster", metavar="ADDRESS",
+        help="tls://HOST:PORT or tcp://HOST:PORT of a Dask scheduler, or local to start one "
+        "here; anyone who can reach an open tcp:// scheduler can run code on its "
         "workers")  # fmt: skip
     for part, (_, what) in TLS.items():
         add(f"--tls-{part}", type=Path, metavar="FILE", help=f"{what}, as for `dask worker`")
-    add("--out", type=folder, help="folder of the results [runs/sweep-NAME]")
-    add("--plot", nargs=2, metavar=("X", "Y"), help="draw the recorded Y over the parameter X")
-    add("--timeout", type=positive, help=f"seconds that one cell may take {LIMITS}")
+    add("--output", type=folder, metavar="FOLDER",
+        help="the folder of the results [runs/sweep-NAME]")  # fmt: skip
+    add("--plot", nargs=2, metavar=("X", "Y"), help="plot the recorded Y against the parameter X")
+    add("--timeout", type=positive, metavar="SECONDS",
+        help=f"the most that one cell may take {LIMITS}")  # fmt: skip
     args = parser.parse_args(with_equals(words))
     notebook = find(args.notebook)
     grid = grid_or_fail(notebook, args)
@@ -58,7 +62,7 @@ def command(parser: Parser, words: Sequence[str]) -> int:
         fail("labkit sweep: there is nothing to vary: give -p NAME=VALUES, such as -p seed=0:5")
     if count > MOST:
         fail(f"labkit sweep: these are {count:,} runs; give a grid of at most {MOST:,}")
-    out = args.out or Path("runs", f"sweep-{notebook.stem}")
+    out = args.output or Path("runs", f"sweep-{notebook.stem}")
     profiles = [str(profile) for profile in grid.get("profile", ["laptop"])]
     timeout = args.timeout or max(TIMEOUT[profile] for profile in profiles)
     workers = min(args.workers or (1 if "gpu" in profiles else cores()), count)

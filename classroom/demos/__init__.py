@@ -12,8 +12,8 @@
     training_demo(floor=1.38)
     translation_demo(model, "the queen fed the cat")    the decoder beside the exact distribution
     masks_demo("The cat sat on the mat.")               static and dynamic masks, epoch by epoch
-    reach_demo(segment=4, memory=4, layers=3)           how far back a memory lets a layer hear
-    schedule_demo(steps=400)                            the rate, and who is frozen at each step
+    reach_demo(segment=4, memory=4, layers=3)           how far back each layer sees
+    schedule_demo(steps=400)                            the rates and the frozen layers by step
     senses_demo(model, tokenizer, probes, senses, texts, "stick")
     alignment_demo({question: asked}, beta=0.3)         policies beside the best one
     ledger_demo()                                       what was claimed, measured and judged

@@ -8,11 +8,11 @@ from . import TOLERANCE, cases
 
 INTRODUCTION = """# Parity
 
-The largest difference, in float32 and in float64, between a model of `labkit` and a reference with
-the same random weights: in the hidden states of every layer, in the loss, and in the gradient of
-every parameter. The tolerances are 1e-5 and 1e-10. In rows marked "in training", both models are in
-training mode, and the same deterministic function replaces every dropout of both. This table is
-written by `python -m tests.parity`.
+The table compares each model of `labkit` with a reference that has the same random weights. It
+shows the largest difference between the hidden states of every layer, between the losses, and
+between the gradients of every parameter, in float32 (tolerance 1e-5) and in float64 (tolerance
+1e-10). In rows marked "in training", both models are in training mode, and the same deterministic
+function replaces every dropout layer of both. `python -m tests.parity` writes the table.
 
 """
 
