@@ -40,7 +40,8 @@ def test_the_real_gpt_2_answers_where_it_is(
     assert said.count("Washington is the capital of ...") == 2
     assert said.count("The most beautiful place in Austria is ...") == 2
     ask("06", "real_gpt, real_pieces", released="", **names)
-    assert capsys.readouterr().out == 'The real GPT-2 is not loaded: set released = "gpt2" to ask it.\n'
+    said = capsys.readouterr().out
+    assert said == 'The real GPT-2 is not loaded: set released = "gpt2" to ask it.\n'
 
 
 def test_the_real_bert_fills_in_where_it_is(
