@@ -1,1 +1,1 @@
-"""The classroom: demos, claims, exercises, the command line, and pages of the course."""
+"""What the course needs: its models and tasks, demos, claims, exercises, grading and pages."""

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from classroom import ledger
-from classroom.figures import figure_of, unit_of
+from classroom.charts.figures import figure_of, unit_of
+from classroom.charts.style import INK, SERIES, Chart
 from classroom.ledger import OUTDATED, Arm, Finding, bounds, text_of
-from classroom.style import INK, SERIES, Chart
 from labkit.checks import counted
 from labkit.keeping.processor import give_back
 
@@ -73,9 +73,9 @@ def kept(claim: str) -> Finding:
 
 
 def _now(claim: str, profile: str, seed: int) -> Finding:
+    from classroom.charts.live import waiting
     from classroom.claims import claims
-    from classroom.live import waiting
-    from classroom.sweeps import record
+    from classroom.running.sweeps import record
 
     with waiting(f"measuring {claim}"):
         finding = ledger.measure(claims()[claim], profile, seed)

@@ -24,9 +24,9 @@ from zipfile import ZIP_LZMA, ZipFile
 import numpy as np
 from numpy.lib.format import write_array
 
-from classroom.children import processes
-from classroom.figures import figure_of, unit_of
+from classroom.charts.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
+from classroom.running.children import processes
 from classroom.versions import result_version
 from labkit.checks import check_choice, counted
 from labkit.keeping import cache
@@ -39,8 +39,8 @@ OUTDATED = "measured on an earlier version of its texts or models: measure it ag
 # The fields of every claim in bounds.toml, with their types.
 BOUNDS = {"says": str, "where": str, "notebook": str, "unit": str, "seeds": int, "contrasts": list}
 # Files that do not affect the result of an experiment.
-NOT_MEASURING = ("cli", "demos", "exercises", "figures.py", "judging.py", "ledger.py", "pages",
-                 "running.py", "sweeps.py")  # fmt: skip
+NOT_MEASURING = ("charts", "cli", "demos", "exercises", "grading", "judging.py", "ledger.py",
+                 "pages", "running")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@
 
 A row whose label is empty (or None) is text without a label.  A fifth of the labelled texts is kept
 for the test; the script learns from `--labels` of the others, by the methods of
-`classroom/own_labels.py`.
+`classroom/tasks/own_labels.py`.
 """
 
-from classroom import own_labels
 from classroom.cli.parser import Parser, fail, positive
+from classroom.tasks import own_labels
 
 parser = Parser("your_labels.py", __doc__.splitlines()[0])
 parser.add_argument("file", help="a table: .csv, .tsv or .jsonl")

@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 import torch
 
-from classroom.light import light_jsonschema
+from classroom.running.light import light_jsonschema
 from labkit import fast
 from labkit.world import World, load_world
 

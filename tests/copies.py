@@ -2,8 +2,8 @@
 
 `run(["-c", code])` is `subprocess.run([sys.executable, "-c", code])`, where it does not matter when
 torch was imported: the program has a process, an environment and a folder of its own. It is a copy
-of the server from which labkit's pools start theirs (`classroom.children.quick_start`). Where a
-process cannot be copied safely, Python itself is started.
+of the server from which labkit's pools start theirs (`quick_start`). Where a process cannot be
+copied safely, Python itself is started.
 """
 
 import atexit
@@ -83,7 +83,7 @@ class Program:
 
 
 def _context() -> Any:
-    from classroom.children import quick_start
+    from classroom.running.children import quick_start
 
     return quick_start()
 

@@ -3,13 +3,14 @@
 import gc
 import importlib
 
-from classroom.light import light_papermill
+from classroom.running.light import light_papermill
 from labkit.world import load_world
 
 IMPORTED = ("torch._dynamo", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipywidgets",
             "matplotlib.pyplot", "matplotlib_inline.backend_inline", "scipy.special",
             "labkit.trainer", "classroom.demos", "classroom.exercises.checking",
-            "classroom.findings", "classroom.live", "classroom.shipped_recipes")  # fmt: skip
+            "classroom.findings", "classroom.charts.live",
+            "classroom.models.shipped_recipes")  # fmt: skip
 
 light_papermill()
 for name in IMPORTED:

@@ -24,8 +24,7 @@ from mutants import OURS, Mutant, edited, put
 from mutants_of_files import within
 from test_world_exact import test_what_a_language_cannot_answer_is_refused_in_one_line as refused
 
-from classroom import recording
-from classroom.demos import alignment
+from classroom.demos import alignment, recording
 from labkit import checks, tensor_checks
 from labkit.corpus import batch
 from labkit.keeping import cache, description, files

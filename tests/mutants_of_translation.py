@@ -7,7 +7,7 @@ import test_transformer
 import test_translating
 from mutants import OURS, Mutant, edited, put
 
-from classroom import translating
+from classroom.tasks import translating
 from labkit.models import transformer
 from labkit.models.transformer import DecoderBlock, Transformer
 from labkit.objectives import Translation

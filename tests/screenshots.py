@@ -29,8 +29,8 @@ DOCS = TESTS.parent / "docs"
 
 from browser import FLAGS, jupyterlab, opened, run_all  # noqa: E402
 
+from classroom.charts.style import small  # noqa: E402
 from classroom.cli.doctor import find_chromium  # noqa: E402
-from classroom.style import small  # noqa: E402
 
 SETUP = f"""import sys
 sys.path.insert(0, {str(TESTS.parent)!r})

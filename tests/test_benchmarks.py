@@ -9,7 +9,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from classroom import realtext, recipes, scores
+from classroom.models import recipes
+from classroom.tasks import realtext, scores
 from labkit.attention import attend_by_distance, by_distance
 from labkit.plan import Plan
 from labkit.sampling import Sample

@@ -25,7 +25,7 @@ from torch import nn
 
 from classroom import versions
 from classroom.cli import main
-from classroom.recipes import course_text, gpt, plan, train_once
+from classroom.models.recipes import course_text, gpt, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Windows, from_documents, tokenize
 from labkit.heads import NextWord
@@ -241,7 +241,7 @@ def test_a_full_disk_keeps_the_trained_model(
         raise SafetensorError("No space left on device")
 
     model, other = tiny(), tiny()
-    monkeypatch.setattr("classroom.recipes.save_model", full)
+    monkeypatch.setattr("classroom.models.recipes.save_model", full)
     curve = train_once(model, NextToken(), Rows(), plan(4), points=2)
     assert "nothing is kept" in capsys.readouterr().err
     monkeypatch.undo()

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from classroom import realtext
 from classroom.claims import addresses as claims
 from classroom.claims import eras, transformer_xl
-from classroom.realtext import Address
-from classroom.recipes import Shuffled
-from classroom.shipped import trained
+from classroom.models.recipes import Shuffled
+from classroom.models.shipped import trained
+from classroom.tasks import realtext
+from classroom.tasks.realtext import Address
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.heads import NextWord

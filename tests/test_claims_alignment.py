@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from classroom import instructions as village
 from classroom.claims import alignment as claims
 from classroom.ledger import judged, one_seed
+from classroom.tasks import instructions as village
 from labkit import alignment
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from classroom.claims import beliefs
-from classroom.recipes import course_text
+from classroom.models.recipes import course_text
 from labkit.world import load_world
 
 
@@ -47,7 +47,7 @@ def test_the_last_words_are_the_last_ones() -> None:
 
 
 def test_the_state_that_is_read_is_that_of_the_last_word() -> None:
-    from classroom.recipes import untrained_gpt
+    from classroom.models.recipes import untrained_gpt
 
     text = course_text("village", words=2_000, held_out=500)
     model = untrained_gpt(text, width=32, layers=2, length=beliefs.LENGTH)

@@ -9,8 +9,8 @@ import torch
 
 from classroom.claims import costs
 from classroom.ledger import judged, one_seed
-from classroom.recipes import course_text, gpt
-from classroom.scaling_runs import (
+from classroom.models.recipes import course_text, gpt
+from classroom.models.scaling_runs import (
     Point,
     document_floors,
     document_losses,

@@ -5,10 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from classroom import recipes
 from classroom.claims import elmo as claims
 from classroom.claims.elmo import Meant
-from classroom.recipes import CourseText
+from classroom.models import recipes
+from classroom.models.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.world import World, load_world

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from classroom.claims import gpt as claims
-from classroom.recipes import CourseText, course_text, gpt
+from classroom.models.recipes import CourseText, course_text, gpt
 from labkit.chance import Chance
 from labkit.objectives import NextToken
 

@@ -9,7 +9,7 @@ import torch
 
 from classroom.claims import prompting
 from classroom.ledger import judged, one_seed
-from classroom.recipes import course_text
+from classroom.models.recipes import course_text
 from labkit.sampling import Sampling
 from labkit.writing.prompting import log_likelihoods
 

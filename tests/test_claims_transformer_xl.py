@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from classroom.claims import transformer_xl as claims
-from classroom.recipes import CourseText, course_text
+from classroom.models.recipes import CourseText, course_text
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.heads import NextWord
 from labkit.models.transformer_xl import TransformerXL, TransformerXLConfig

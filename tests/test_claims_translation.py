@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from classroom import translating
 from classroom.claims import translation
 from classroom.findings import show_finding
 from classroom.ledger import Claim
+from classroom.tasks import translating
 from labkit.chance import Chance
 
 TINY = translation.Size(pairs=120, steps=4, tests=9, few=64)

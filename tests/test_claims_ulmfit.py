@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from classroom.claims import order, ulmfit
-from classroom.classifying import openings, right, rows_of
-from classroom.recipes import CourseText, course_text, untrained_awd_lstm
-from classroom.scaling_runs import document_losses
+from classroom.models.recipes import CourseText, course_text, untrained_awd_lstm
+from classroom.models.scaling_runs import document_losses
+from classroom.tasks.classifying import openings, right, rows_of
 from labkit.blocks import LanguageModel
 from labkit.objectives import Labels
 from labkit.text.tokenizers import Tokenizer

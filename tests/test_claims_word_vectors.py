@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from classroom import recipes
 from classroom.claims import word_vectors as claims
-from classroom.recipes import CourseText
+from classroom.models import recipes
+from classroom.models.recipes import CourseText
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig

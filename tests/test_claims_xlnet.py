@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from classroom.claims import xlnet as claims
-from classroom.recipes import CourseText, course_text
+from classroom.models.recipes import CourseText, course_text
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.models.xlnet import XLNet, XLNetConfig

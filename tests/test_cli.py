@@ -21,7 +21,7 @@ import pytest
 import torch
 from browser import wait_for
 
-from classroom import running
+from classroom.charts.live import SHORT
 from classroom.cli import COMMANDS, main, overview, suite
 from classroom.cli.doctor import machine
 from classroom.cli.notebooks import (
@@ -43,8 +43,8 @@ from classroom.cli.parameters import (
 )
 from classroom.cli.parser import Parser
 from classroom.cli.results import END_MARK, START_MARK, index_of, title, write_table
-from classroom.live import SHORT
-from classroom.running import Run
+from classroom.running import notebook as running
+from classroom.running.notebook import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,11 +16,13 @@ import nbformat
 import psutil
 import pytest
 
-from classroom import cli, figures, training
+from classroom import cli
+from classroom.charts import figures
 from classroom.cli import doctor, lecture, main, publish
 from classroom.cli.costs import why_they_differ
+from classroom.models import training
+from classroom.models.shipped_recipes import RECIPES
 from classroom.pages.site import build
-from classroom.shipped_recipes import RECIPES
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str]:
@@ -225,7 +227,7 @@ def test_a_name_that_the_locale_does_not_know_is_one_line(
 def test_letters_that_no_page_can_hold_are_found_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("classroom.own_text.train_on", lambda *_: pytest.fail("it trains"))
+    monkeypatch.setattr("classroom.tasks.own_text.train_on", lambda *_: pytest.fail("it trains"))
     code, said = refused(["train", "gpt", "--text", "x.txt", "--output", "\udcc3"], capsys)
     assert code == 1
     assert said.startswith("labkit train: a name has characters that this locale")

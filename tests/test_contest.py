@@ -9,9 +9,9 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from classroom import contest
 from classroom.cli import main
-from classroom.contest import Result, Task
+from classroom.grading import contest
+from classroom.grading.contest import Result, Task
 
 BIGRAMS = """
 import time
@@ -56,7 +56,7 @@ CHEATS = {
     "does not normalise": (changed("table[rows]", "table[rows] * 0.5"), "do not add up to 1"),
     "trains longer": (first("time.sleep(60)"), "trained for more than"),
     "patches the judge": (
-        first("import classroom.contest as judge", "judge.ALIKE = 99"),
+        first("import classroom.grading.contest as judge", "judge.ALIKE = 99"),
         r"out of bounds: classroom.* may not be imported here",
     ),
     "stops the clock": (first("time.monotonic = lambda: 0.0"), "it changes the clock"),

@@ -291,7 +291,7 @@ def test_anything_but_arithmetic_is_refused(formula):
 
 
 def test_the_figure_shows_every_model_in_the_order_of_the_lectures(tmp_path):
-    from classroom.figures import compute_by_model
+    from classroom.charts.figures import compute_by_model
 
     rows = cost_tables.compute_by_model()
     assert [rows[0].model, rows[1].model, rows[-1].model] == ["GPT", "BERT-Base", "GPT-4 (rumour)"]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from classroom import translating
 from classroom.demos import translation_demo, translation_view
 from classroom.demos.pieces import Beside, Chips, Problem, Shades, Table
 from classroom.demos.translation import ENDS, SHOWN, Asked
-from classroom.shipped import trained
+from classroom.models.shipped import trained
+from classroom.tasks import translating
 from labkit.world.translation import Pair
 
 SENTENCE = "the bank of paris was light"

@@ -81,7 +81,7 @@ from classroom.demos.source import coloured
 from classroom.demos.squares import grid
 from classroom.demos.training import Point
 from classroom.ledger import Arm, Finding, Seen
-from classroom.shipped import trained
+from classroom.models.shipped import trained
 from labkit.attention import merge_heads
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance

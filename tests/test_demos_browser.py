@@ -61,7 +61,7 @@ def claim(name, verdict):
     return Finding(name, "It helps <b>a lot</b>.", "lecture 3", "03", "accuracy", "laptop", [0],
                    verdict, arms, [seen], 3.0)
 findings = [claim("helps", "holds"), claim("hurts", "not significant")]
-from classroom.shipped import trained
+from classroom.models.shipped import trained
 translator, _ = trained("translation")
 sentence = "the bank of paris was light"
 p, rewards = torch.tensor([0.5, 0.3, 0.2]).numpy(), torch.tensor([0.0, 1.0, -1.0]).numpy()
@@ -86,7 +86,7 @@ SHOWN = {
     "alignment": "alignment_demo({'where?': asked}, beta=0.5)",
     "ledger": "ledger_demo(findings)",
 }
-CHART = """from classroom.style import chart, lowest
+CHART = """from classroom.charts.style import chart, lowest
 figure, axes = chart(says='The loss falls.')
 axes.plot([3, 2, 1.5], label='trained')
 lowest(axes, 1.0)

@@ -15,9 +15,9 @@ import torch
 from mutants import slipped
 from solutions_duels import GOOD, WEAK
 
-from classroom import contest, handed_in, marks, sandbox
 from classroom.exercises import checking, duels, students, verdicts
 from classroom.exercises.limits import Outcome
+from classroom.grading import contest, handed_in, marks, sandbox
 
 
 def mask(length: int) -> Any:

@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from classroom import children, grading, handed_in, marks, sandbox
 from classroom.cli import main
 from classroom.cli.grading import released
 from classroom.exercises.verdicts import Verdict
-from classroom.sandbox import MB, Child, Limits, Stopped
+from classroom.grading import handed_in, marks, sandbox
+from classroom.grading import marking as grading
+from classroom.grading.sandbox import MB, Child, Limits, Stopped
+from classroom.running import children
 
 RIGHT = "f = 2**6"
 CHECK = 'from classroom.exercises import check\nf = check("05.factor", f)'
@@ -444,7 +446,8 @@ def test_a_fingerprint_changes_when_a_module_is_patched(monkeypatch: pytest.Monk
     assert sandbox.fingerprint([grading]) == before
     monkeypatch.setattr(grading, "needed", lambda cells: [])
     after = sandbox.fingerprint([grading])
-    assert {name for name in before if before[name] != after[name]} == {"classroom.grading.needed"}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"classroom.grading.marking.needed"}
 
 
 @pytest.mark.parametrize("raw", [b"student,points\nanna,1\n", b"\xff\xfe", b"digest\nx\n"])

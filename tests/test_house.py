@@ -258,7 +258,7 @@ def test_a_module_brings_only_what_it_needs() -> None:
     """What is large is imported where it is used: sympy comes with torch's compiler and shards."""
     brings = {
         "classroom.demos": "torch ipywidgets numpy",
-        "labkit.trainer, classroom.recipes": "sympy torch.distributed.tensor ipywidgets",
+        "labkit.trainer, classroom.models.recipes": "sympy torch.distributed.tensor ipywidgets",
         "classroom.demos.masking": "sympy matplotlib classroom.demos.ledger labkit.alignment",
     }
     # One after the other in one process, which takes seconds to start: what one of them brings is
@@ -270,7 +270,7 @@ def test_a_module_brings_only_what_it_needs() -> None:
 
 
 def test_what_runs_notebooks_does_not_read_from_hadoop() -> None:
-    code = "import sys\nfrom classroom.light import light_papermill\nlight_papermill()\n"
+    code = "import sys\nfrom classroom.running.light import light_papermill\nlight_papermill()\n"
     loaded = {*fresh_python(f"{code}print(*sys.modules)").split()}
     assert "papermill.iorw" in loaded
     assert not {"pyarrow", "rfc3987_syntax"} & loaded

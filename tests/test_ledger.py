@@ -20,15 +20,15 @@ import pytest
 from coins import broken, coins, killed, nothing
 
 from classroom import ledger
-from classroom.children import end_processes, processes
+from classroom.charts.figures import unit_of
 from classroom.claims import addresses, alignment, claims, eras
 from classroom.cli import main
 from classroom.cli.claims import expect, measure_all, store
 from classroom.demos.ledger import arms, ledger_view
-from classroom.figures import unit_of
 from classroom.findings import finding_chart, sentence, show_finding
 from classroom.judging import estimate, overall
 from classroom.ledger import Claim, Contrast, measure, table, text_of
+from classroom.running.children import end_processes, processes
 from labkit.keeping.files import write_json
 from labkit.keeping.paths import data_path
 from labkit.world import LANGUAGES

@@ -8,8 +8,8 @@ from stored import above_the_floor, by_reach, cells, number, said
 
 from classroom.exercises.duels import topic_of
 from classroom.findings import kept, sentence, unmeasured
-from classroom.reach import reach_of_words
-from classroom.recipes import course_text
+from classroom.models.recipes import course_text
+from classroom.tasks.reach import reach_of_words
 
 
 def test_our_gpt_is_labkits() -> None:

@@ -15,12 +15,13 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 
-from classroom import figures, findings, schematics, style
-from classroom.figures import figure_of
+from classroom import findings
+from classroom.charts import figures, schematics, style
+from classroom.charts.figures import figure_of
+from classroom.charts.live import LiveCurve, progress, shortened, waiting
+from classroom.charts.style import Chart
 from classroom.judging import Verdict
 from classroom.ledger import bounds, rows
-from classroom.live import LiveCurve, progress, shortened, waiting
-from classroom.style import Chart
 from labkit.costs.scaling import Fit, ScalingRun
 
 
@@ -136,8 +137,8 @@ def test_a_live_curve_leaves_the_time_to_its_loop(
         return SimpleNamespace(_repr_mimebundle_=dict)
 
     live = LiveCurve(100, every=1.0)
-    monkeypatch.setattr("classroom.live.time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr("classroom.live._displayed", lambda: lambda *_, **__: None)
+    monkeypatch.setattr("classroom.charts.live.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("classroom.charts.live._displayed", lambda: lambda *_, **__: None)
     monkeypatch.setattr(live, "view", view)
     for _ in live:
         now += 0.5
@@ -345,7 +346,7 @@ def test_what_a_loop_has_freed_goes_back_to_the_system() -> None:
     """
     code = """
 import ctypes, torch
-from classroom.live import LiveCurve
+from classroom.charts.live import LiveCurve
 from labkit.keeping.processor import give_back
 import psutil
 if not hasattr(ctypes.CDLL(None), "malloc_trim"): raise SystemExit(3)

@@ -20,7 +20,6 @@ import pytest
 import torch
 from test_demos import HOSTILE, bert, every_piece, found_claim, gpt
 
-from classroom import recording
 from classroom.cli.site import models, of_page
 from classroom.demos import (
     Masking,
@@ -35,6 +34,7 @@ from classroom.demos import (
     orders_view,
     reach_demo,
     reach_view,
+    recording,
     sampling_demo,
     sampling_view,
     schedule_demo,
@@ -49,10 +49,10 @@ from classroom.demos.orders import drawn
 from classroom.demos.sampling import drawn_number, next_step
 from classroom.demos.senses import reader
 from classroom.demos.training import Point
+from classroom.models.shipped import trained
 from classroom.pages.live import building, parts, pictures
 from classroom.pages.live.forms import form_of, sliders
 from classroom.pages.live.written import written_language, written_model
-from classroom.shipped import trained
 from labkit.chance import Chance
 from labkit.objectives import hiding
 from labkit.plan import SCHEDULES

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import nbformat
 import pytest
 
-from classroom import recording
+from classroom.charts.live import LiveCurve
 from classroom.cli.site import write as build
 from classroom.demos import (
     Masking,
@@ -17,14 +17,14 @@ from classroom.demos import (
     attention_view,
     masking_view,
     reach_demo,
+    recording,
     sampling_demo,
     sampling_view,
 )
 from classroom.demos.attention import Asked
 from classroom.demos.sampling import next_step, text_of
-from classroom.live import LiveCurve
+from classroom.models.shipped import trained
 from classroom.pages.live import building
-from classroom.shipped import trained
 from labkit.sampling import Sampling
 
 pytestmark = pytest.mark.browser

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from classroom import grading
 from classroom.exercises.students import BEGIN, END, students_version
-from classroom.sandbox import MB, Limits
+from classroom.grading import marking as grading
+from classroom.grading.sandbox import MB, Limits
 from labkit.keeping.paths import PACKAGE
 
 NBGRADER = os.environ.get("LABKIT_NBGRADER") or shutil.which("nbgrader")

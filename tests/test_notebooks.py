@@ -14,7 +14,7 @@ from classroom.cli import main
 from classroom.cli.notebooks import dumps, normalised, run_all
 from classroom.exercises import solved_cells
 from classroom.exercises.students import unsolved
-from classroom.running import PROFILES
+from classroom.running.notebook import PROFILES
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES = 15

@@ -16,7 +16,7 @@ import torch
 from test_demo_alignment import ASKED
 from test_demos import bert, gpt
 
-from classroom.shipped import trained
+from classroom.models.shipped import trained
 from labkit.text.tokenizers import Tokenizer
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("[0-9]*.ipynb"))

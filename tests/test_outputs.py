@@ -10,9 +10,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from classroom import recording
 from classroom.cli.notebooks import normalised
 from classroom.cli.suite import MORE
+from classroom.demos import recording
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = """\

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from classroom import own_text
 from classroom.cli import main
 from classroom.demos import masking_demo, sampling_demo
-from classroom.recipes import course_text
-from classroom.shipped import card, trained
+from classroom.models.recipes import course_text
+from classroom.models.shipped import card, trained
+from classroom.tasks import own_text
 from labkit.text.documents import from_documents
 
 SENTENCE = "the old ship sails slowly over a grey sea and nobody on board knows where"

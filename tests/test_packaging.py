@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 from classroom.cli import COMMANDS, NEEDED
 from classroom.cli.environment import TORCH, VERSIONS, with_markers
-from classroom.light import light_papermill
+from classroom.running.light import light_papermill
 from labkit import __version__
 
 ROOT = Path(__file__).resolve().parent.parent

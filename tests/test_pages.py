@@ -18,11 +18,11 @@ from test_live import contrast
 from classroom.cli import main
 from classroom.cli.lecture import KERNEL, SHARE, free_port, room, serve
 from classroom.cli.site import write as build
+from classroom.demos.recording import KEY
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless_page
 from classroom.pages.live.parts import ENGINE, SHOWN
 from classroom.pages.site import described, links, listed
-from classroom.recording import KEY
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from classroom import parameters
-from classroom.running import PROFILES
+from classroom.running import parameters
+from classroom.running.notebook import PROFILES
 from labkit.keeping.paths import PACKAGE
 
 NOTEBOOKS = sorted((PACKAGE.parent / "notebooks").glob("[0-9]*.ipynb"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from classroom import running
+from classroom.running import notebook as running
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import NextWord
@@ -74,7 +74,7 @@ def test_one_rule_of_threads(tmp_path, monkeypatch):
 
 
 def test_the_notebooks_take_it_and_what_the_user_sets_stays():
-    code = "import classroom.recipes, torch; print(torch.get_num_threads())"
+    code = "import classroom.models.recipes, torch; print(torch.get_num_threads())"
     for chosen in (None, "1"):
         env = {name: word for name, word in os.environ.items() if name not in processor.CHOSEN}
         env |= {} if chosen is None else {"OMP_NUM_THREADS": chosen}

@@ -14,7 +14,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from classroom.cli import main, publish
 from classroom.cli.publish import TAG, address_of, with_address, with_cell, written
 from classroom.exercises import students_version
-from classroom.grading import code_of, needed
+from classroom.grading.marking import code_of, needed
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

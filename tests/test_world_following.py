@@ -8,8 +8,8 @@ import pytest
 import torch
 from test_world_exact import GRAMMARS
 
-from classroom.knowing import KnownWords, known_words
-from classroom.recipes import CourseText, course_text, untrained_elmo
+from classroom.models.knowing import KnownWords, known_words
+from classroom.models.recipes import CourseText, course_text, untrained_elmo
 from labkit.chance import Chance
 from labkit.world import World, following, load_world
 from labkit.world.following import Following

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from classroom.cli import main
-from classroom.shipped import card, trained
+from classroom.models.shipped import card, trained
 from labkit.corpus import Batch
 from labkit.keeping.paths import data_path
 from labkit.models.gpt import GPT, GPTConfig
@@ -63,7 +63,7 @@ def run(monkeypatch, path: Path, *words: str) -> dict:
 @pytest.fixture
 def quick(monkeypatch):
     """Two folds, one thing to choose, little reading."""
-    from classroom import own_labels
+    from classroom.tasks import own_labels
 
     monkeypatch.setattr(own_labels, "FOLDS", 2)
     monkeypatch.setattr(own_labels, "DEPTHS", (own_labels.Depth(1, 1e-4),))

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from classroom import realtext
 from classroom.claims import village
 from classroom.claims.transformer_xl import losses
 from classroom.ledger import Measured, claim
-from classroom.recipes import Shuffled, plan, train_once, untrained_transformer_xl
-from classroom.scaling_runs import BATCH, LENGTH, document_losses, rate_of
-from classroom.shipped import trained
+from classroom.models.recipes import Shuffled, plan, train_once, untrained_transformer_xl
+from classroom.models.scaling_runs import BATCH, LENGTH, document_losses, rate_of
+from classroom.models.shipped import trained
+from classroom.tasks import realtext
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Streams, from_documents, tokenize

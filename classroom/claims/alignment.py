@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from classroom import instructions as village
 from classroom.ledger import Measured, claim
+from classroom.tasks import instructions as village
 from labkit import alignment
 from labkit.alignment import Question, Reinforce, Rollouts
 from labkit.alignment.preferences import (

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom import recipes
-from classroom.classifying import regression
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text
+from classroom.models import recipes
+from classroom.models.recipes import CourseText, course_text
+from classroom.tasks.classifying import regression
 from labkit.corpus import pad_rows
 from labkit.heads import pool
 from labkit.world import World

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from classroom.claims import village
 from classroom.ledger import Measured, claim
-from classroom.recipes import larger_weights, plan, train_once
+from classroom.models.recipes import larger_weights, plan, train_once
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Document, Examples, Pairs, from_documents, tokenize
 from labkit.heads import Label, NextWord, pool

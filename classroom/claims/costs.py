@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from classroom import recipes
 from classroom.ledger import Measured, claim
-from classroom.scaling_runs import (
+from classroom.models import recipes
+from classroom.models.scaling_runs import (
     BATCH,
     LENGTH,
     Point,

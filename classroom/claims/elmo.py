@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom import recipes
 from classroom.ledger import NOT_MEASURING, Measured, claim
-from classroom.recipes import CourseText
+from classroom.models import recipes
+from classroom.models.recipes import CourseText
 from classroom.versions import result_version
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance

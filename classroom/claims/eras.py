@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from classroom import realtext
 from classroom.judging import Estimate, estimate
 from classroom.ledger import Measured, claim
-from classroom.realtext import TASKS, Paragraph
-from classroom.recipes import Shuffled
-from classroom.shipped import card, trained
+from classroom.models.recipes import Shuffled
+from classroom.models.shipped import card, trained
+from classroom.tasks import realtext
+from classroom.tasks.realtext import TASKS, Paragraph
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, pad_rows
 from labkit.heads import NextWord, Pooled

@@ -16,7 +16,7 @@ from classroom.claims import journey, village
 from classroom.claims.elmo import Unread, twins
 from classroom.claims.journey import journeys
 from classroom.ledger import Measured, claim
-from classroom.recipes import (
+from classroom.models.recipes import (
     CourseText,
     course_text,
     plan,

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, gpt, plan, untrained_gpt
-from classroom.scaling_runs import document_floors, document_losses
+from classroom.models.recipes import CourseText, course_text, gpt, plan, untrained_gpt
+from classroom.models.scaling_runs import document_floors, document_losses
+from classroom.tasks.classifying import right, rows_of
 from labkit.blocks import Classifier, LanguageModel, States
 from labkit.corpus import Examples
 from labkit.heads import NextWord

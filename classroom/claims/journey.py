@@ -6,7 +6,7 @@ In `data/journey` much is named once and needed again later.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from classroom.recipes import CourseText, course_text
+from classroom.models.recipes import CourseText, course_text
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from classroom.classifying import right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import larger_weights, plan, train_once
+from classroom.models.recipes import larger_weights, plan, train_once
+from classroom.tasks.classifying import right, rows_of
 from labkit.blocks import Backbone, Classifier
 from labkit.corpus import Batch, Examples
 from labkit.heads import Pooled

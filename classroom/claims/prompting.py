@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classroom import recipes
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText
+from classroom.models import recipes
+from classroom.models.recipes import CourseText
 from labkit.alignment.preferences import AnswerTokens, answer_rows
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Examples, Tokens, from_documents, pad_rows, tokenize

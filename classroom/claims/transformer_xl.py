@@ -18,7 +18,7 @@ from torch import Tensor
 
 from classroom.claims.journey import SIZES, journeys
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, plan, train_once, untrained_transformer_xl
+from classroom.models.recipes import CourseText, plan, train_once, untrained_transformer_xl
 from labkit.attention import sinusoids
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batches, Streams

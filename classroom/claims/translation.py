@@ -1,6 +1,6 @@
 """Claims of notebook 04: attention, search, context, shared tables and pre-training.
 
-All use the two languages of `classroom.translating`. Read `attention_bottleneck` first.
+All use the two languages of `classroom.tasks.translating`. Read `attention_bottleneck` first.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from classroom import tagging, translating
 from classroom.ledger import Measured, claim
-from classroom.recipes import plan, train_once
-from classroom.scaling_runs import document_losses
+from classroom.models.recipes import plan, train_once
+from classroom.models.scaling_runs import document_losses
+from classroom.tasks import tagging, translating
 from labkit.blocks import LanguageModel
 from labkit.chance import Chance
 from labkit.corpus import Batch, Epochs, pad_rows

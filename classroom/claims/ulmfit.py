@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from classroom.claims.order import ORDER_MATTERS, SPEED_OF_ENCODERS
-from classroom.classifying import openings, right, rows_of
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, course_text, plan, train_once, untrained_awd_lstm
-from classroom.scaling_runs import document_floors, document_losses
+from classroom.models.recipes import CourseText, course_text, plan, train_once, untrained_awd_lstm
+from classroom.models.scaling_runs import document_floors, document_losses
+from classroom.tasks.classifying import openings, right, rows_of
 from labkit.blocks import Classifier, LanguageModel
 from labkit.corpus import Batch, Examples, Windows, from_documents, tokenize
 from labkit.objectives import NextToken

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from classroom.recipes import larger_weights, random_words
+from classroom.models.recipes import larger_weights, random_words
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch, Document, Examples, from_documents, tokenize
 from labkit.heads import MaskedWord

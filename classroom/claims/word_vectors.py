@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from classroom import classifying, recipes
 from classroom.ledger import Measured, claim
+from classroom.models import recipes
+from classroom.tasks import classifying
 from labkit.blocks import LanguageModel
 from labkit.corpus import Examples, from_documents, tokenize
 from labkit.models.word_vectors import WordVectors, WordVectorsConfig

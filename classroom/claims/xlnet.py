@@ -18,7 +18,7 @@ from torch import Tensor
 from classroom.claims import journey
 from classroom.claims.journey import journeys
 from classroom.ledger import Measured, claim
-from classroom.recipes import CourseText, plan, random_words, train_once, untrained_xlnet
+from classroom.models.recipes import CourseText, plan, random_words, train_once, untrained_xlnet
 from labkit.blocks import LanguageModel
 from labkit.masking import before, up_to
 from labkit.objectives import MaskedToken, Objective, Permutation

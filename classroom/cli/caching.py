@@ -59,7 +59,7 @@ def warm(names: Sequence[str], profile: str | None) -> int:
     """Run notebooks one after another, so that others find their claims in the cache."""
     from classroom.cli.notebooks import TIMEOUT, named_or_all
     from classroom.cli.parameters import ParameterError, declared
-    from classroom.running import execute
+    from classroom.running.notebook import execute
     from labkit.keeping import cache
 
     place, failed = cache.folder().resolve(), 0

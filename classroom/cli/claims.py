@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from classroom.children import cancel, end_processes, processes
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.parameters import MOST
 from classroom.cli.parser import Parser, fail, from_zero, leave_out, positive, unknown, whole
-from classroom.running import PROFILES, versions
+from classroom.running.children import cancel, end_processes, processes
+from classroom.running.notebook import PROFILES, versions
 from classroom.versions import code_version
 from labkit.checks import counted
 from labkit.keeping.files import digest, read_json, write_json

@@ -106,7 +106,7 @@ def why_they_differ(flop: float) -> str:
 
 def draw(name: str) -> None:
     """Write the figure of all models' compute to a file."""
-    from classroom.figures import compute_by_model
+    from classroom.charts.figures import compute_by_model
 
     drawn = compute_by_model()
     try:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from classroom import grading, handed_in, marks
 from classroom.cli.notebooks import every_notebook
 from classroom.cli.parser import Parser, fail, file_or_folder, folder, positive, say
 from classroom.exercises import asked
-from classroom.sandbox import MB, Limits
+from classroom.grading import handed_in, marking, marks
+from classroom.grading.sandbox import MB, Limits
 from labkit.checks import counted
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import PACKAGE
@@ -36,9 +36,9 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
     args = parser.parse_args(words)
     if not args.folder.is_dir():
         fail(f"labkit grade: there is no folder {args.folder}: give the one with the notebooks")
-    if not grading.submissions(args.folder):
+    if not marking.submissions(args.folder):
         fail(f"labkit grade: {args.folder} holds no .ipynb file: give the class's folder")
-    from classroom.live import SHORT
+    from classroom.charts.live import SHORT
 
     if args.pages is None and not args.csv.suffix:
         fail(f"labkit grade: --csv {args.csv} has no ending, so the folder of pages would "
@@ -55,13 +55,13 @@ def grade(parser: Parser, words: Sequence[str]) -> int:
               if not any(one.is_relative_to(path) for one in own)]  # fmt: skip
     limits = Limits(args.seconds, args.memory * MB, hidden, settings={SHORT: "1"})
     try:
-        rows = grading.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
+        rows = marking.grade(args.folder, args.csv, pages, released, limits, args.jobs, say)
     except ValueError as error:
         fail(f"labkit grade: {error}")
     except KeyboardInterrupt as error:
         fail(f"labkit grade: {str(error) or 'stopped'}", code=130)
     print(f"{counted(len(rows), 'student')}: {args.csv}, and a page for each in {pages}")
-    if other := grading.passed_over(args.folder, [args.csv, pages]):
+    if other := marking.passed_over(args.folder, [args.csv, pages]):
         print(f"not marked, because there is no .ipynb file: {named_few(other)}")
     print_lessons(rows)
     return 0
@@ -99,7 +99,7 @@ def speedrun(parser: Parser, words: Sequence[str]) -> int:
     if args.board.suffix.lower() == ".png":
         fail(f"labkit speedrun: --board {args.board} would be the picture, which is written beside "
              f"the table: give a table such as {args.board.with_suffix('.md')}")  # fmt: skip
-    from classroom import contest
+    from classroom.grading import contest
 
     paths = sorted(args.path.glob("*.py")) if args.path.is_dir() else [args.path]
     if not paths or not all(path.is_file() and path.suffix == ".py" for path in paths):

@@ -41,7 +41,8 @@ def server(root: Path, port: int) -> list[str]:
     """Return the arguments with which Python starts JupyterLab in `root`."""
     words = [
         "-m", "jupyterlab", "--ip=127.0.0.1", f"--port={port}", f"--ServerApp.root_dir={root}",
-        # Others on the machine may listen: messages to kernels are encrypted (`classroom.running`).
+        # Others on the machine may listen: messages to kernels are encrypted
+        # (`classroom.running.notebook`).
         "--KernelManager.transport_encryption=auto",
         # Pages of other sites cannot make a browser send the cookie along.
         "--IdentityProvider.cookie_options=samesite=Strict",

@@ -14,7 +14,7 @@ from typing import Any
 
 from classroom.cli.notebooks import find
 from classroom.cli.parser import Parser, fail, port
-from classroom.light import light_jsonschema
+from classroom.running.light import light_jsonschema
 
 SHARE = Path(__file__).resolve().parent.parent / "pages" / "share"
 EVERYWHERE = ("0.0.0.0", "::")
@@ -88,7 +88,7 @@ def serve(notebook: Path, ip: str, port: int, token: str, theme: str) -> None:
     from voila.exporter import VoilaMarkdownRenderer
 
     from classroom.pages.formulas import with_mathml
-    from classroom.running import kernel_settings
+    from classroom.running.notebook import kernel_settings
 
     config = kernel_settings()
     config.Voila = Config(

@@ -43,7 +43,7 @@ def train(parser: Parser, words: Sequence[str]) -> int:
         leave_out("labkit train", args, ("column", "label", "labels"), "is for a classifier")
     if args.text is not None:
         return _own(args)
-    from classroom import shipped_recipes
+    from classroom.models import shipped_recipes
     from labkit.keeping.paths import data_path
 
     if args.name in OWN:
@@ -82,11 +82,11 @@ def _own(args: argparse.Namespace) -> int:
     f"{args.text}{place}".encode()
     try:
         if args.name == "classifier":
-            labels = importlib.import_module("classroom.own_labels")
+            labels = importlib.import_module("classroom.tasks.own_labels")
             columns = args.column or "text", args.label or "label"
             print(labels.train_classifier(args.text, *columns, place, args.labels or 100, say))
         else:
-            own = importlib.import_module("classroom.own_text")
+            own = importlib.import_module("classroom.tasks.own_text")
             card = own.train_on(args.name, args.text, args.minutes or 10.0, place, say)
             print(f"{place}: {card['held_out']} {card['unit']} on held-out text, "
                   f"{card['minutes']} minutes; see {place / 'page.html'}")  # fmt: skip

@@ -13,7 +13,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from classroom.children import THREADS, cancel, end_processes, environment
 from classroom.cli.environment import REPEATABLE, checkout_of
 from classroom.cli.lab import METADATA
 from classroom.cli.parameters import (
@@ -27,10 +26,11 @@ from classroom.cli.parameters import (
 )
 from classroom.cli.parser import Parser, fail, folder, positive, unknown
 from classroom.cli.results import OPENED, index_of, write_table
+from classroom.demos.recording import KEY, STORE
 from classroom.exercises import asked, proving, solved_cells, students_version
-from classroom.light import light_jsonschema
-from classroom.recording import KEY, STORE
-from classroom.running import PROFILES, Run, ending_at_once, execute, kernel_settings
+from classroom.running.children import THREADS, cancel, end_processes, environment
+from classroom.running.light import light_jsonschema
+from classroom.running.notebook import PROFILES, Run, ending_at_once, execute, kernel_settings
 from labkit.checks import counted, in_a_line
 from labkit.keeping.files import digest, write_json, write_text
 from labkit.keeping.paths import checkout
@@ -137,7 +137,7 @@ def run_kind(
     """Run notebooks in a profile, or as a lecture opens them."""
     if kind != OPENED:
         return run_all(books, outputs, parameters, kind, args.jobs, afresh=args.table)
-    from classroom.live import SHORT
+    from classroom.charts.live import SHORT
 
     with environment({SHORT: "1"}):
         return run_all(books, outputs, parameters, "laptop", args.jobs, afresh=args.table)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from classroom.running import Run
+from classroom.running.notebook import Run
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout
 

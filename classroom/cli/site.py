@@ -78,7 +78,7 @@ def write(notebooks: Sequence[Path], out: Path, *, students: bool = False) -> Se
 @cache
 def models() -> tuple[Any, Any]:
     """The models of the live pages, which ship with the course."""
-    from classroom.shipped import trained
+    from classroom.models.shipped import trained
 
     return trained("gpt-village"), trained("bert-village")
 
@@ -95,7 +95,7 @@ def of_page() -> Any:
 
 def quality() -> str:
     """How good the models are, by their cards."""
-    from classroom.shipped import card
+    from classroom.models.shipped import card
 
     said = []
     for kind in ("gpt", "bert"):

@@ -14,8 +14,8 @@ from typing import Any
 from classroom.cli.notebooks import LIMITS, TIMEOUT, find
 from classroom.cli.parameters import MOST, ParameterError, checked_grid, once, pair, with_equals
 from classroom.cli.parser import Parser, fail, folder, nearest, positive, unknown
-from classroom.running import PROFILES, Point, Row
-from classroom.sweeps import RESULTS, finished, plot, points, sweep, table
+from classroom.running.notebook import PROFILES, Point, Row
+from classroom.running.sweeps import RESULTS, finished, plot, points, sweep, table
 from classroom.versions import code_version
 from labkit.checks import counted, first_line
 from labkit.keeping.paths import to_install

@@ -10,7 +10,7 @@ from classroom.demos.pieces import Beside, Chip, Chips, Heading, Note, Piece, Pr
 from classroom.demos.reading import as_read, labels, ordinary_in
 from classroom.demos.rendering import View
 from classroom.demos.squares import shades
-from classroom.watching import watching
+from classroom.tasks.watching import watching
 from labkit.blocks import evaluating
 from labkit.chance import Chance
 from labkit.corpus import Batch

@@ -12,8 +12,8 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from classroom.demos.pieces import Problem
+from classroom.demos.recording import Options, metadata, written_states
 from classroom.demos.rendering import View, as_images, clean, short
-from classroom.recording import Options, metadata, written_states
 from labkit.checks import shown
 
 MOST_WORDS = 48

@@ -6,10 +6,10 @@ Read `ledger_view`, the pure function; `classroom.ledger` measures and judges.
 from collections.abc import Sequence
 from functools import partial
 
+from classroom.charts.figures import figure_of
 from classroom.demos.base import Demo, choice
 from classroom.demos.pieces import Heading, Interval, Intervals, Note, Piece, Problem, Table
 from classroom.demos.rendering import View
-from classroom.figures import figure_of
 from classroom.ledger import OUTDATED, Finding, rows
 from labkit.checks import counted
 

@@ -28,10 +28,10 @@ from classroom.demos.reading import (
     ordinary_in,
     written,
 )
+from classroom.demos.recording import Options
 from classroom.demos.rendering import View
 from classroom.demos.squares import grid
 from classroom.demos.statistics import DRAWS, answers_no, statistics
-from classroom.recording import Options
 from labkit.chance import Chance
 from labkit.checks import check_choice, check_share
 from labkit.corpus import Batch, Pairs, from_documents, tokenize

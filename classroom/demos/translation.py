@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classroom import translating
 from classroom.demos.base import Demo, choice, text_box, whole_slider
 from classroom.demos.pieces import (
     Beside,
@@ -27,6 +26,7 @@ from classroom.demos.pieces import (
 )
 from classroom.demos.reading import in_vocabulary
 from classroom.demos.rendering import View
+from classroom.tasks import translating
 from labkit.blocks import evaluating
 from labkit.models.transformer import teacher_forced
 from labkit.world.translation import Pair

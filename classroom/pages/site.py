@@ -21,10 +21,10 @@ from urllib.parse import quote, unquote
 from classroom.demos.reading import written
 from classroom.exercises import students_version
 from classroom.exercises.students import SPOKEN
-from classroom.light import light_jsonschema
 from classroom.pages.formulas import mathml, with_mathml
 from classroom.pages.harmless import harmless, harmless_page
 from classroom.pages.live import parts
+from classroom.running.light import light_jsonschema
 from labkit.checks import clipped
 from labkit.keeping.files import write_text
 from labkit.keeping.paths import checkout

@@ -16,9 +16,9 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from classroom import realtext, scores
-from classroom.realtext import repeats
-from classroom.shipped import trained
+from classroom.models.shipped import trained
+from classroom.tasks import realtext, scores
+from classroom.tasks.realtext import repeats
 from labkit.sampling import Sample, Sampling, sample
 
 OPENING = 5

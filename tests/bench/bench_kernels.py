@@ -20,9 +20,9 @@ import nbformat
 import psutil
 from nbclient import NotebookClient
 
-from classroom.children import held_by
 from classroom.cli.notebooks import find
-from classroom.running import kernel_settings
+from classroom.running.children import held_by
+from classroom.running.notebook import kernel_settings
 from labkit.keeping.processor import cores
 
 BOUND = 350  # MB for each further kernel of notebook 08

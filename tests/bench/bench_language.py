@@ -14,10 +14,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from classroom import recipes
 from classroom.claims.order import encoders
-from classroom.classifying import right, rows_of
-from classroom.recipes import plan, train_once
+from classroom.models import recipes
+from classroom.models.recipes import plan, train_once
+from classroom.tasks.classifying import right, rows_of
 from labkit.blocks import LanguageModel
 from labkit.heads import NextWord
 from labkit.models.gpt import GPT

@@ -31,8 +31,8 @@ from bench_trainer import (
 )
 from torch import Tensor, nn
 
-from classroom import recipes
 from classroom.cli.parser import above_zero
+from classroom.models import recipes
 from labkit.costs.counting import counted_flop
 from labkit.objectives import NextToken
 from labkit.plan import Plan

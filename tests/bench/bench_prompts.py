@@ -21,7 +21,7 @@ from itertools import islice
 
 import torch
 
-from classroom import recipes
+from classroom.models import recipes
 from labkit.blocks import LanguageModel
 from labkit.corpus import Examples, from_documents, tokenize
 from labkit.heads import NextWord

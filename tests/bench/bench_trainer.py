@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom import recipes
+from classroom.models import recipes
 from labkit.attention import attention_weights
 from labkit.blocks import LanguageModel
 from labkit.corpus import Batch

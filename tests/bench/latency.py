@@ -48,10 +48,10 @@ writer = LanguageModel(gpt, NextWord(gpt.token)).eval()""",
     "four = sampling_demo(writer, tokenizer, short, world=world)\n"
     "four.add_class('case-write'); four",
     "five = costs_demo(); five.add_class('case-costs'); five",
-    """from classroom import instructions
+    """from classroom.tasks import instructions
 from classroom.demos import alignment_demo
 from classroom.demos.alignment import Asked
-from classroom.shipped import trained
+from classroom.models.shipped import trained
 from labkit.alignment import policies
 asked = instructions.questions()[:1]
 [[before], [after]] = [policies(trained(n)[0], asked) for n in ("gpt-tuned", "gpt-rewarded")]

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from classroom import sweeps
 from classroom.cli import parameters
+from classroom.running import sweeps
 from labkit import weights
 from labkit.attention import attend
 from labkit.blocks import LanguageModel

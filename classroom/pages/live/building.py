@@ -12,6 +12,7 @@ from classroom.demos.base import Demo
 from classroom.demos.floors import floors_demo
 from classroom.demos.masks import masks_demo
 from classroom.demos.reach import reach_demo
+from classroom.demos.recording import Options, written_states
 from classroom.demos.schedule import schedule_demo
 from classroom.demos.vectors import vectors_demo
 from classroom.pages.live.forms import (
@@ -26,7 +27,6 @@ from classroom.pages.live.forms import (
 )
 from classroom.pages.live.parts import ENGINE, page, scripts_of
 from classroom.pages.live.written import Trained, written_language, written_model
-from classroom.recording import Options, written_states
 from labkit.text.tokenizers import Tokenizer
 from labkit.world import World, load_world
 

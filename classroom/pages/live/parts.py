@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from classroom.recording import packed
+from classroom.demos.recording import packed
 
 FOLDER = Path(__file__).resolve().parent
 ENGINE = ("render", "engine", "views", "page")

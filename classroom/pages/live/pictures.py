@@ -13,11 +13,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from classroom.demos.base import Demo
+from classroom.demos.recording import KEY, unpacked, written_states
 from classroom.demos.training import replay
 from classroom.pages.live.forms import PICTURE, form_of, masking_form, sampling_form
 from classroom.pages.live.parts import ENGINE, SHOWN, scripts_of
 from classroom.pages.live.written import Trained, written_language, written_model
-from classroom.recording import KEY, unpacked, written_states
 from labkit.world import World
 
 DEMO = re.compile('class="labkit-view[^>]* data-demo="([^"]*)"')

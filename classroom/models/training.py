@@ -1,7 +1,7 @@
 """How a model is trained by a recipe, and written with its card.
 
-`carry_out` does it for the models that ship (`classroom.shipped_recipes`), and for those of a
-reader's own text (`classroom.own_text`).
+`carry_out` does it for the models that ship (`shipped_recipes`), and for those of a reader's own
+text (`classroom.tasks.own_text`).
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from classroom.recipes import RECIPE, larger_weights, plan
+from classroom.models.recipes import RECIPE, larger_weights, plan
 from classroom.versions import CARD
 from labkit import fast
 from labkit.blocks import LanguageModel, Model, evaluating

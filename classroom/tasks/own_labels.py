@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom.classifying import regression
-from classroom.recipes import Shuffled, plan
-from classroom.shipped import card, trained
-from classroom.training import make_writable
+from classroom.models.recipes import Shuffled, plan
+from classroom.models.shipped import card, trained
+from classroom.models.training import make_writable
+from classroom.tasks.classifying import regression
 from classroom.versions import CARD
 from labkit.blocks import Classifier, LanguageModel, evaluating
 from labkit.corpus import Batch, Windows, from_documents, from_table, pad_rows, tokenize

@@ -9,7 +9,7 @@ import numpy as np
 from labkit.costs import tables as cost_tables
 
 if TYPE_CHECKING:
-    from classroom.style import Chart
+    from classroom.charts.style import Chart
     from labkit.costs.scaling import Fit
 
 FAMILIES = ("GPT and GPT-4", "BERT", "RoBERTa", "T5", "GPT-3")
@@ -17,7 +17,7 @@ FAMILIES = ("GPT and GPT-4", "BERT", "RoBERTa", "T5", "GPT-3")
 
 def compute_by_model() -> "Chart":
     """Training compute of each model in the order of the lectures, on a scale of powers of ten."""
-    from classroom.style import SERIES, chart
+    from classroom.charts.style import SERIES, chart
 
     rows = cost_tables.compute_by_model()
     told = (f"{row.model}: {figure_of(row.petaflop_days)}" for row in rows)
@@ -50,9 +50,9 @@ def compute_by_model() -> "Chart":
 def scaling_law(points: Sequence[Any], law: "Fit") -> "Chart":
     """Plot the loss above the floor over the words read, with the law as a line for each size.
 
-    A point has `parameters`, `tokens` and `excess`, as those of `classroom.scaling_runs` have.
+    A point has `parameters`, `tokens` and `excess` (`classroom.models.scaling_runs`).
     """
-    from classroom.style import INK, MARKERS, SERIES, chart
+    from classroom.charts.style import INK, MARKERS, SERIES, chart
 
     sizes = sorted({point.parameters for point in points})
     says = (

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classroom.watching import watching
+from classroom.tasks.watching import watching
 from labkit.attention import attend
 from labkit.blocks import Backbone, LanguageModel, States
 from labkit.chance import Chance

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.patches import FancyBboxPatch
 
-from classroom.style import INK, Chart, chart
+from classroom.charts.style import INK, Chart, chart
 
 # Fill, edge: Okabe and Ito's hues. Letters in a box are dark on its fill, on any page.
 KINDS = {

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from classroom import recipes
-from classroom.recipes import CourseText
-from classroom.sweeps import read_rows
+from classroom.models import recipes
+from classroom.models.recipes import CourseText
+from classroom.running.sweeps import read_rows
 from labkit.blocks import evaluating
 from labkit.corpus import Batch
 from labkit.costs import counting

@@ -24,7 +24,13 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, NoReturn
 
-from classroom.children import held_by, inherit, kept_variables, kill_with_children, quick_start
+from classroom.running.children import (
+    held_by,
+    inherit,
+    kept_variables,
+    kill_with_children,
+    quick_start,
+)
 from labkit.keeping.paths import PACKAGE
 
 MB = 2**20

@@ -1,7 +1,7 @@
 """Many runs of one notebook, one for each point of a grid of parameters.
 
-`classroom.running.run_point` runs a point in a process of its own.  Any executor that has `submit`
-takes it: threads on this machine, each of which only waits for its process, or a Dask cluster.
+`notebook.run_point` runs a point in a process of its own.  Any executor that has `submit` takes
+it: threads on this machine, each of which only waits for its process, or a Dask cluster.
 Only this module writes into the folder of results, so machines need no folder in common and a run
 that is killed leaves nothing half written.  Read `record` and `sweep` first.
 """
@@ -15,8 +15,8 @@ from concurrent.futures import CancelledError, Executor, Future, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from classroom.children import cancel
-from classroom.running import (
+from classroom.running.children import cancel
+from classroom.running.notebook import (
     NOT_FINITE,
     RECORD,
     Point,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from classroom.recipes import CourseText
+from classroom.models.recipes import CourseText
 from labkit.blocks import States
 from labkit.chance import Chance
 from labkit.corpus import Batch

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from classroom.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
+from classroom.grading.sandbox import MB, Child, Limits, Stopped, fingerprint, refusals
 from labkit.keeping.files import read_text
 from labkit.keeping.paths import PACKAGE, data_path
 from labkit.world import World, load_world
 
 if TYPE_CHECKING:
-    from classroom.style import Chart
+    from classroom.charts.style import Chart
 
 ROW = 64
 """The number of words of a document that are predicted."""
@@ -306,7 +306,7 @@ def table(results: Sequence[Result]) -> str:
 
 def picture(results: Sequence[Result]) -> "Chart":
     """The board as bars, the best at the top, nanoGPT's recipe in another colour."""
-    from classroom.style import INK, SERIES, chart
+    from classroom.charts.style import INK, SERIES, chart
 
     shown = [one for one in reversed(results) if not one.refused]
     figure, axes = chart(7, 1.2 + 0.35 * len(shown), says="Nats above the floor: " + "; ".join(

@@ -18,8 +18,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from classroom import recording
-from classroom.style import SERIES, Chart, chart, lowest
+from classroom.charts.style import SERIES, Chart, chart, lowest
+from classroom.demos import recording
 from labkit.keeping.processor import give_back
 
 Item = TypeVar("Item")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from classroom.running import PROFILES
+from classroom.running.notebook import PROFILES
 from labkit.checks import (
     check_above_zero,
     check_choice,
@@ -74,14 +74,14 @@ def _number(name: str, given: Any, least: float, most: float) -> None:
 
 
 def _corpus(name: str, given: Any) -> None:
-    from classroom.recipes import check_corpus
+    from classroom.models.recipes import check_corpus
 
     check_type(name, given, str, "a text")
     check_corpus(given)
 
 
 def _person(name: str, given: Any) -> None:
-    from classroom.instructions import world
+    from classroom.tasks.instructions import world
 
     check_choice(name, given, *(row[0] for row in world().grammar.tables["village"].rows))
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from classroom.children import cancel
 from classroom.exercises.verdicts import Verdict
-from classroom.handed_in import (
+from classroom.grading.handed_in import (
     JUDGE,
     LARGEST,
     answers,
@@ -33,7 +32,7 @@ from classroom.handed_in import (
     read,
     refuse_too_much,
 )
-from classroom.marks import (
+from classroom.grading.marks import (
     BOM,
     Mark,
     added,
@@ -45,7 +44,8 @@ from classroom.marks import (
     page,
     safe,
 )
-from classroom.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
+from classroom.grading.sandbox import MB, Child, Limits, Stopped, end_children, fingerprint
+from classroom.running.children import cancel
 from classroom.versions import code_version
 from labkit.keeping.files import digest, write_text
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from classroom import realtext
+from classroom.tasks import realtext
 from labkit.text.tokenizers import Tokenizer
 
 MEASURED_ADDRESSES = (5, 55, 105, 155, 205, 235)

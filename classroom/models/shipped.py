@@ -2,7 +2,7 @@
 
     model, tokenizer = trained("gpt-village")
     card("gpt-village")["held_out"]                 the loss on text that it has never read
-    python -m labkit train gpt-village              train it again (`classroom.shipped_recipes`)
+    python -m labkit train gpt-village              train it again (`shipped_recipes`)
 
 A model is a folder of `data/models`: the weights, in 16 bits or rounded to 8, its tokenizer, and a
 card. The card says which command trained it, on what, for how long, and how good it is.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from classroom.recipes import CourseText
-from classroom.scaling_runs import word_losses
-from classroom.style import chart
+from classroom.charts.style import chart
+from classroom.models.recipes import CourseText
+from classroom.models.scaling_runs import word_losses
 from labkit.blocks import LanguageModel
 
 SPANS = (4, 16, 64)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from classroom import instructions, realtext, scores, tagging, translating
 from classroom.claims import village
-from classroom.knowing import known_words
-from classroom.recipes import (
+from classroom.models.knowing import known_words
+from classroom.models.recipes import (
     CourseText,
     Shuffled,
     course_text,
@@ -21,8 +20,8 @@ from classroom.recipes import (
     untrained_transformer_xl,
     untrained_xlnet,
 )
-from classroom.shipped import trained
-from classroom.training import (
+from classroom.models.shipped import trained
+from classroom.models.training import (
     Ending,
     Measured,
     Recipe,
@@ -33,6 +32,7 @@ from classroom.training import (
     gpt_run,
     windows_of,
 )
+from classroom.tasks import instructions, realtext, scores, tagging, translating
 from labkit import fast
 from labkit.alignment import Reinforce, Rollouts, ceiling, gold, policies, reference_of
 from labkit.alignment import measured as exactly

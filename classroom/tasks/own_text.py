@@ -16,13 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from classroom import realtext
-from classroom.live import LiveCurve
-from classroom.pages.live.parts import page as whole_page
-from classroom.recipes import plan, refuse_unknown_words
-from classroom.shipped import trained
-from classroom.style import lowest
-from classroom.training import (
+from classroom.charts.live import LiveCurve
+from classroom.charts.style import lowest
+from classroom.models.recipes import plan, refuse_unknown_words
+from classroom.models.shipped import trained
+from classroom.models.training import (
     Measured,
     Recipe,
     Run,
@@ -32,6 +30,8 @@ from classroom.training import (
     gpt_of,
     windows_of,
 )
+from classroom.pages.live.parts import page as whole_page
+from classroom.tasks import realtext
 from labkit.checks import counted
 from labkit.corpus import Windows, from_documents, from_files, tokenize
 from labkit.objectives import MaskedToken, NextToken
@@ -156,7 +156,7 @@ def page(card: dict[str, Any], live: LiveCurve, samples: Sequence[str]) -> str:
         "last losses in training": f"{sum(live.losses[-10:]) / len(live.losses[-10:]):.3f}",
         "time": f"{card['minutes']} minutes, {card['recipe']['steps']} steps",
         "weights": f"{card['weights']:,}",
-        "use it": "from classroom.shipped import trained; "
+        "use it": "from classroom.models.shipped import trained; "
         f'model, tokenizer = trained("{card["name"]}")',
     }
     table = "".join(

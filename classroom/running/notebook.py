@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from classroom.children import THREADS, environment, kill, peak_of_children
-from classroom.light import light_papermill
+from classroom.running.children import THREADS, environment, kill, peak_of_children
+from classroom.running.light import light_papermill
 from classroom.versions import code_version
 from labkit.checks import clipped, in_a_line
 from labkit.keeping.files import digest, with_numbers, write_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # The sizes that a notebook can have.
 PROFILES = ("smoke", "laptop", "gpu")
-# Where the notebook that runs writes what it records: `classroom.sweeps.record` reads this name.
+# Where the notebook that runs writes what it records: `sweeps.record` reads this name.
 RECORD = "LABKIT_RECORD"
 # Seconds that a kernel may take to start: many that start together share the cores.
 START = 300
@@ -358,7 +358,8 @@ def run_point(point: Point) -> Ran:
             (folder / "log").open("wb") as log,
             # Ctrl-C is for the sweep, which ends its runs itself: hence a session of their own.
             subprocess.Popen(
-                [sys.executable, "-m", "classroom.running", name], env={**os.environ, **settings},
+                [sys.executable, "-m", "classroom.running.notebook", name],
+                env={**os.environ, **settings},
                 stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
             ) as process,
         ):  # fmt: skip

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from classroom.translating import Labelled, known_pairs, numbers, tokenizer, translator
+from classroom.tasks.translating import Labelled, known_pairs, numbers, tokenizer, translator
 from labkit.blocks import Backbone, Classifier
 from labkit.corpus import pad_rows
 from labkit.heads import Label

@@ -1,0 +1,1 @@
+"""Grading: submissions in a sandbox, their marks, and the minute's contest."""

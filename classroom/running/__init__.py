@@ -1,0 +1,1 @@
+"""Runs of notebooks: one run, sweeps, checks of parameters, child processes."""

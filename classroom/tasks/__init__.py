@@ -1,0 +1,1 @@
+"""Tasks and texts: tagging, translation, instructions, addresses, your own text."""
