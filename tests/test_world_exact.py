@@ -549,10 +549,13 @@ def test_nothing_hidden_has_no_distributions(tiny: World) -> None:
 def test_what_a_small_language_does_not_have_is_not_looked_for_without_end(
     tiny: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "split_of", lambda text: "train")
-    monkeypatch.setattr(sampling, "TRIES", 2)
-    with pytest.raises(ValueError, match="give split=None"):
-        tiny.sample(documents=1, split="held_out")
+    # A language keeps the documents that it drew last, with their splits, and all tests share
+    # the village.
+    with monkeypatch.context() as patch:
+        patch.setattr(sampling, "split_of", lambda text: "train")
+        patch.setattr(sampling, "TRIES", 2)
+        with pytest.raises(ValueError, match="give split=None"):
+            tiny.sample(documents=1, split="held_out")
     world = load_world("village")
     monkeypatch.setattr(labelled, "example_split", lambda example: "held_out")
     monkeypatch.setattr(labelled, "TRIES", 100)
