@@ -13,6 +13,7 @@ import json
 import math
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache as cache_function
@@ -480,8 +481,8 @@ def table(findings: Sequence[Finding]) -> str:
         lines += [f"    {name}: at its ceiling" for name in at_ceiling(finding)]
         if finding.outdated:
             lines.append(f"    {OUTDATED}")
-    verdicts = [finding.verdict for finding in findings]
-    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
+    verdicts = Counter(finding.verdict for finding in findings).most_common()
+    counts = ", ".join(f"{verdict} {count}" for verdict, count in verdicts)
     old = sum(finding.outdated for finding in findings)
     earlier = f"; {old} on an earlier version of their texts or models" if old else ""
     return "\n".join([*lines, f"{counted(len(findings), 'claim')}: {counts or 'none'}{earlier}"])

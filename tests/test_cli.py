@@ -122,7 +122,7 @@ def test_help_explains_every_argument_in_80_columns(
     assert max(map(len, [*parser.format_help().splitlines(), *overview().splitlines()])) <= 80
     for action in parser._actions:
         assert action.help, action.dest
-        assert "--out" not in action.option_strings, "the other commands call it --output"
+        assert "--out" not in action.option_strings, "every command calls its folder --output"
         if action.option_strings and action.default not in (None, False, [], argparse.SUPPRESS):
             assert "[" in action.help, f"{action.dest} has a default that its help does not name"
 

@@ -1666,7 +1666,7 @@ def test_the_schedule_is_that_of_the_course() -> None:
     for name in demo.controls["shape"].options:
         demo.change(shape=name)
         harmless(demo.shown)
-    with pytest.raises(ValueError, match="steps 0 to 9"):
+    with pytest.raises(ValueError, match="step is 10: give a whole number from 0 to 9"):
         schedule_view(10, 10, "linear", 1, 1.0, 0)
     with pytest.raises(ValueError, match="choose constant, "):
         schedule_view(0, 10, "steep", 1, 1.0, 0)

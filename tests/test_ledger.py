@@ -169,7 +169,7 @@ def test_a_finding_is_kept_and_read_again(tmp_path: Path) -> None:
     assert {"command", "versions"} < set(raw)
     assert {"date", "machine", "seconds", "texts"} == set(ledger.records(tmp_path)["coins"])
     assert "good beats poor" in table([kept])
-    assert "1 claim: 1 holds" in table([kept])
+    assert "1 claim: holds 1" in table([kept])
     assert "min  all 1 claim, on one core" in ledger.cost([kept])
     with np.load(tmp_path / "items" / "coins.npz") as items:
         assert items["good"].shape == (5, 400)

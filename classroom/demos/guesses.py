@@ -60,8 +60,9 @@ def guesses(
         shown.append(Note(f"The first {SHOWN} of {len(rows)} predicted words.", "rest"))
     if nats:
         means = tuple(f"{mean:.4f}" for mean in np.mean(nats, axis=0))
-        head = ["nats per word, model", "exact", "KL(exact ‖ model)"]
-        shown.append(Table(tuple(head), (means,), "nats"))
+        shown.append(
+            Table(("nats per word, model", "exact", "KL(exact ‖ model)"), (means,), "nats")
+        )
     return shown
 
 

@@ -48,7 +48,7 @@ def schedule_view(
     """The rate at a step, for each layer; every `every` steps one more is unfrozen (0: all are)."""
     check_choice("schedule", schedule, *SCHEDULES)
     if not 0 <= step < steps:
-        raise ValueError(f"step {step}: there are the steps 0 to {steps - 1}")
+        raise ValueError(f"step is {step}: give a whole number from 0 to {steps - 1}")
     share = SCHEDULES[schedule](step, steps, None)
     slower = slowness(layers, factor)
     learns = learning(layers, 1 + step // every if every else None)
@@ -64,7 +64,7 @@ def schedule_view(
     ]
     return View.of(
         "schedule",
-        Heading(f"{schedule.replace('_', ' ')}: the share of the rate, step by step"),
+        Heading(f"{schedule.replace('_', ' ')}: the rate at each step, as a share of the highest"),
         curve(schedule, steps, step, share),
         Heading(f"Step {step}: {sum(learns)} of {len(learns)} layers learn"),
         Table(("layer", "", "rate of this layer", "rate now"), tuple(rows[::-1]), "layers"),
@@ -77,7 +77,7 @@ def curve(schedule: str, steps: int, step: int, share: float) -> Curve:
     some = sorted({*range(0, steps, max(1, steps // DRAWN)), steps - 1})
     return Curve(
         points=tuple((n, SCHEDULES[schedule](n, steps, None)) for n in some),
-        said=f"At step {step} of {steps} the share of the rate is {share:.4f}.",
+        said=f"At step {step} of {steps} the rate is {share:.4f} of the highest.",
         name=schedule,
         low="0",
         high="1",

@@ -21,11 +21,11 @@ from labkit.checks import (
     shown,
 )
 
-LARGEST_SEED = 2**31
+LARGEST_SEED = 2**31  # torch takes 64 bits, but cells add numbers to their seed
 
 
 def check_parameters(profile: str, seed: int, **others: Any) -> None:
-    """Refuse a parameter that a cell further down could not use, or only without any sense."""
+    """Refuse a parameter that a later cell could not use, or whose result would mean nothing."""
     check_choice("profile", profile, *PROFILES)
     check_whole("seed", seed, most=LARGEST_SEED)
     for name, given in others.items():
