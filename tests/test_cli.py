@@ -1,6 +1,7 @@
 """The command line: help to learn from, one line for a mistake, the nearest right name."""
 
 import argparse
+import asyncio
 import json
 import math
 import os
@@ -691,6 +692,27 @@ def test_a_cell_that_hangs_is_stopped(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert last["outputs"][-1]["evalue"] == "cell 2 took more than 2 seconds"
     assert capfd.readouterr().err == ""  # the kernel does not complain either
     assert time.monotonic() - start < 60
+
+
+def test_what_a_hanging_cell_says_as_it_ends_does_not_hide_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The client listens until its kernel has ended, which begins with an interrupt."""
+    from nbclient import NotebookClient
+    from nbclient.util import ensure_async, run_sync
+
+    clean_up = NotebookClient._async_cleanup_kernel
+
+    async def slowly(client: Any) -> None:
+        await ensure_async(client.km.interrupt_kernel())
+        await asyncio.sleep(1)
+        await clean_up(client)
+
+    monkeypatch.setattr(NotebookClient, "_cleanup_kernel", run_sync(slowly))
+    notebook = small_notebook(tmp_path, "import time; time.sleep(100)")
+    execute(notebook, tmp_path / "out.ipynb", {}, timeout=2)
+    outputs = json.loads((tmp_path / "out.ipynb").read_text())["cells"][-1]["outputs"]
+    assert [one["ename"] for one in outputs] == ["TimeoutError"]
 
 
 @pytest.mark.parametrize(("taken", "error"), [(1, None), (99, "before replying to kernel_info")])

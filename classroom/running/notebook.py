@@ -190,6 +190,8 @@ def _client() -> Any:
                 said = f"the kernel died in cell {self.code_cells_executed}, most often for want of"
                 error = DeadKernelError(f"{said} memory: give it more, or choose a smaller profile")
             name, said = type(error).__name__, str(error)
+            # A kernel that is ended may still send its KeyboardInterrupt.
+            self.process_message = lambda *_: None
             cell.metadata.papermill["status"] = "failed"
             cell.outputs.append(new_output("error", ename=name, evalue=said, traceback=[said]))
             raise error
