@@ -9,6 +9,8 @@ from collections.abc import Iterator
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# As `labkit` sets it, so that no command that is tested changes the environment.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import hypothesis
 import pytest

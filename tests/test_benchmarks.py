@@ -183,6 +183,18 @@ def test_the_benchmark_of_a_gpu_runs_to_its_end(bench_gpu: ModuleType, section: 
     assert not re.search(r"\b(nan|inf)\b", "".join(rows))
 
 
+def test_steps_beside_a_busy_program_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).with_name("bench"))
+    bench_busy = importlib.import_module("bench_busy")
+    monkeypatch.setattr(bench_busy, "WAYS", bench_busy.WAYS[-1:])
+    monkeypatch.setattr("sys.argv", ["busy", "--steps", "1"])
+    bench_busy.main()
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| two")]
+    assert re.fullmatch(r"\| two, as labkit sets them \| \d+ \| \d+ \|", row)
+
+
 LAST, AMONG = torch.arange(7, 12), torch.tensor([[3, 0, 7, 11, 4], [1, 2, 9, 5, 8]])
 """Where five queries stand among twelve keys: they are the last, or differ from text to text."""
 

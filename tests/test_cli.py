@@ -23,7 +23,7 @@ import torch
 from browser import wait_for
 
 from classroom.charts.live import SHORT
-from classroom.cli import COMMANDS, main, overview, suite
+from classroom.cli import COMMANDS, SPINS, main, overview, suite
 from classroom.cli.doctor import machine
 from classroom.cli.notebooks import (
     execute,
@@ -311,6 +311,24 @@ def test_no_letter_ends_a_command() -> None:
     code = f"from classroom import cli; cli.called = lambda words: {code}; cli.main([])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=settings, capture_output=True)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, b"L3 = L2 + ? L1", b"")
+
+
+@pytest.mark.parametrize(("own", "seen"), [(None, SPINS["GOMP_SPINCOUNT"]), ("7", "7")])
+def test_threads_that_wait_give_their_core_back_soon(
+    own: str | None, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries read it when they are loaded: it is set before, for kernels too."""
+    monkeypatch.setenv("GOMP_SPINCOUNT", own or "")
+    if own is None:
+        monkeypatch.delenv("GOMP_SPINCOUNT")
+    found: list[object] = []
+
+    def called(words: list[str]) -> int:
+        return found.append(os.environ.get("GOMP_SPINCOUNT")) or 0
+
+    monkeypatch.setattr("classroom.cli.called", called)
+    main(["doctor"])
+    assert found == [seen]
 
 
 def test_words_after_one_benchmark_are_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

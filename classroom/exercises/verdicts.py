@@ -1,6 +1,7 @@
 """The reply of a check: right or not yet, why, and a small table; on a page and in plain text."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -62,10 +63,10 @@ class Verdict:
         )
         return (
             f'<div role="status" style="border-left:4px solid {colour};padding:2px 10px">{mark} '
-            f"<b>{self.word}</b>: {escape(self.why)}"
+            f"<b>{self.word}</b>: {_prose(self.why)}"
             + (f"<div>{self.picture}</div>" if self.picture else "")
             + (f'<table style="margin:6px 0 0">{table}</table>' if table else "")
-            + (f"<details><summary>A hint</summary>{escape(self.hint)}</details>" * bool(self.hint))
+            + (f"<details><summary>A hint</summary>{_prose(self.hint)}</details>" * bool(self.hint))
             + "</div>"
         )
 
@@ -87,6 +88,11 @@ class Verdict:
             print(self)
         else:
             display({"text/html": self.html, "text/plain": str(self)}, raw=True)
+
+
+def _prose(text: str) -> str:
+    """A text as HTML, with code where it stands between backticks."""
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
 
 
 HEARD: list[tuple[str, Verdict]] = []

@@ -92,6 +92,7 @@ QUESTIONS = {
         "more.",
         r"^\| 10 |^each further|^10 students|^first:",
     ),
+    "busy": Question("Are two threads slower than one beside another program?", "", ""),
     "awd_lstm": Question("What does AWD-LSTM cost beside a bare `nn.LSTM`?", "", ""),
     "before": Question("Is this version as fast as the first edition?", "", ""),
     "muon": Question("What does Muon cost where products in bfloat16 are emulated?", "", ""),
