@@ -28,7 +28,7 @@ from numpy.lib.format import write_array
 from classroom.charts.figures import figure_of, unit_of
 from classroom.judging import Estimate, Verdict, estimate, judge, overall, seeds_wanted
 from classroom.running.children import processes
-from classroom.versions import result_version
+from classroom.versions import NOT_MEASURING, result_version
 from labkit.checks import check_choice, counted
 from labkit.keeping import cache
 from labkit.keeping.files import file_digest, read_json, replacing, with_numbers
@@ -39,9 +39,6 @@ SEEDS = {"smoke": 1, "laptop": 3, "gpu": 5}
 OUTDATED = "measured on an earlier version of its texts or models: measure it again"
 # The fields of every claim in bounds.toml, with their types.
 BOUNDS = {"says": str, "where": str, "notebook": str, "unit": str, "seeds": int, "contrasts": list}
-# Files that do not affect the result of an experiment.
-NOT_MEASURING = ("charts", "cli", "demos", "exercises", "grading", "judging.py", "ledger.py",
-                 "pages", "running")  # fmt: skip
 
 
 @dataclass(frozen=True)

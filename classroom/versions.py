@@ -13,6 +13,10 @@ from labkit.keeping.paths import PACKAGE, data_path
 
 CARD = "card.json"
 """The file in a model's folder that says how it was trained, and how good it is."""
+# Files and folders that do not affect the result of an experiment, or how a model is trained.
+NOT_MEASURING = ("charts", "cli", "demos", "exercises", "grading", "judging.py", "ledger.py",
+                 "pages", "running")  # fmt: skip
+NOT_TRAINING = (*NOT_MEASURING, "claims", "leaks")
 SETTLED = 10.0
 """Seconds after which a change of a file shows in its times, on any file system."""
 

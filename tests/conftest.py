@@ -9,18 +9,19 @@ from collections.abc import Iterator
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# As `labkit` sets it, so that no command that is tested changes the environment.
-os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import hypothesis
 import pytest
 import torch
 
+from classroom.cli import SPINS
 from classroom.running.light import light_jsonschema
 from labkit import fast
 from labkit.world import World, load_world
 
 light_jsonschema()
+# `main` sets these: where they are set, no command that is tested changes the environment.
+os.environ.update(SPINS)
 
 # Until all tests are collected: thousands of them are made, and all stay.
 gc.disable()

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from classroom.ledger import NOT_MEASURING, Measured, claim
+from classroom.ledger import Measured, claim
 from classroom.models import recipes
 from classroom.models.recipes import CourseText
-from classroom.versions import result_version
+from classroom.versions import NOT_MEASURING, result_version
 from labkit.blocks import LanguageModel, States
 from labkit.chance import Chance
 from labkit.corpus import Batch, pad_rows

@@ -65,9 +65,9 @@ EXAMPLES = """examples:
   python -m labkit sweep my.ipynb -p seed=0:5    run a notebook with five seeds
   python -m labkit run --help                    print the options of a command"""
 
-# A thread of torch that waits for another one spins before it sleeps. Beside a busy program that
-# takes milliseconds from the thread that it waits for; spun for less, both are as fast when they
-# are alone (`labkit bench busy`). Kernels inherit this.
+# A thread of torch that waits for another one spins for milliseconds before it sleeps. If another
+# program uses the second core, this delays the very thread that it waits for. A shorter spin costs
+# nothing on an idle machine (`labkit bench busy`). Kernels inherit this setting.
 SPINS = {"GOMP_SPINCOUNT": "10000"}
 
 # The option that names another place for the output of a command.

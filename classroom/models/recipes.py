@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from classroom.versions import result_version
+from classroom.versions import NOT_TRAINING, result_version
 from labkit.attention import Attention
 from labkit.blocks import LanguageModel, initialise
 from labkit.checks import clipped, shown
@@ -70,9 +70,6 @@ MINUTE: dict[str, Any] = {**RECIPE, "rate": 6e-3, "betas": (0.9, 0.999), "precis
 """For a GPT with eight heads and rotary positions, after `copying_start`."""
 # In a minute, one layer comes nearer to the floor than two.
 LAYERS, WIDTH, LENGTH, BATCH = 1, 128, 128, 8
-# Files that do not affect how a model is trained.
-NOT_TRAINING = ("charts", "claims", "cli", "demos", "exercises", "grading", "judging.py", "leaks",
-                "ledger.py", "running")  # fmt: skip
 
 
 def plan(steps: int, **changes: Any) -> Plan:

@@ -1,11 +1,11 @@
-"""What a training step costs while another program keeps one core busy, by threads and waits.
+"""How long a training step takes on an idle machine, and with one core left by other programs.
 
 python -m labkit bench busy              a small GPT, such as that of notebook 05
 python -m labkit bench busy --steps 10   a quick look
 
-Threads of OpenMP share each product of matrices, and then wait for each other. A thread that waits
-spins before it sleeps; where another program needs the core, it keeps its own partner from
-working. `GOMP_SPINCOUNT` says how long it spins; `labkit` sets it for all that it starts.
+OpenMP's threads share each product of matrices, and then wait for each other. A thread that waits
+spins before it sleeps. If both share one core, this delays the thread that still has work to do.
+`GOMP_SPINCOUNT` limits how long a thread spins; `labkit` sets it for all programs that it starts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ WAYS = (("one thread", 1, {}), ("two threads", 2, {}), ("two, as labkit sets the
 
 
 def main() -> None:
-    """Print a table: milliseconds of a step for each way, alone and beside a busy program."""
+    """Print a table: milliseconds of a step, on an idle machine and beside busy programs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--threads", type=int, help="measure here, and print milliseconds")
@@ -30,12 +30,12 @@ def main() -> None:
     if args.threads:
         print(step_time(args.threads, args.steps))
         return
-    alone = {says: measured(threads, args.steps, how) for says, threads, how in WAYS}
+    idle = {says: measured(threads, args.steps, how) for says, threads, how in WAYS}
     with busy(max(1, (os.cpu_count() or 2) - 1)):
         beside = {says: measured(threads, args.steps, how) for says, threads, how in WAYS}
-    print("| ms per step | alone | one core left |\n|---|---:|---:|")
-    for says in alone:
-        print(f"| {says} | {alone[says]:.0f} | {beside[says]:.0f} |")
+    print("| ms per step | idle | one core left |\n|---|---:|---:|")
+    for says in idle:
+        print(f"| {says} | {idle[says]:.0f} | {beside[says]:.0f} |")
 
 
 def measured(threads: int, steps: int, settings: dict[str, str]) -> float:
