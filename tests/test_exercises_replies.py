@@ -78,6 +78,9 @@ WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
     ("01.cbow", cbow_in_place, "your function changes its input: work on a copy"),
     ("01.loss", lambda c, near, noise: -F.logsigmoid((near * c).sum(-1))
      + F.logsigmoid(-(noise @ c[:, :, None])[..., 0]).sum(-1), "both terms are subtracted"),
+    ("01.noise", lambda counts: counts**3/4 / (counts**3/4).sum(), "write `counts ** (3 / 4)`"),
+    ("01.noise", lambda counts: counts**3/4, "write `counts ** (3 / 4)`"),
+    ("01.pairs", lambda tokens, reach: sorted(right("01.pairs")(tokens, reach)), "not their order"),
     ("02.mix", lambda layers, w, gamma: gamma * layers.mean(dim=0), "all layers have the same"),
     ("02.mix", lambda layers, w, gamma: gamma * layers[-1], "that is the top layer alone"),
     ("02.mix", lambda layers, w, gamma: right("02.mix")(layers, w, gamma.item()),
@@ -93,6 +96,8 @@ WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
         i >= layers - 1 - sum(step > n * every for n in range(1, layers)) for i in range(layers)],
      "one step too late"),
     ("03.pool", all_states, "padding takes part in all three"),
+    ("04.attention", lambda q, k, v, mask:
+     (q @ k.mT / q.shape[-1] ** 0.5 + mask).softmax(-1) @ v, "True counts as 1"),
     ("04.cross", lambda x, source, real, query, key, value: right("04.cross")(
         source, x, real, query, key, value), "the sides are swapped"),
     ("04.cross", lambda x, source, real, query, key, value:
@@ -128,6 +133,11 @@ def test_a_mistake_is_named_as_it_is_made(name: str, answer: Any, says: str) -> 
     verdict = judge(exercise(name), answer)
     assert not verdict.right
     assert says in verdict.why
+
+
+def test_percent_in_place_of_a_share_are_named() -> None:
+    assert judge(exercise("06.leak"), 14).why.startswith("14 is in percent: give the number itself")
+    assert "percent" not in judge(exercise("06.leak"), 15).why
 
 
 def test_a_test_without_return_is_told_so() -> None:

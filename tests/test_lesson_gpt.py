@@ -13,7 +13,7 @@ from classroom.tasks.reach import reach_of_words
 
 
 def test_our_gpt_is_labkits() -> None:
-    assert "the same states" in said("05", "assert_close(mine.states(tokens)")
+    assert "the same states" in said("05", "assert_close(mine.states(drawn)")
 
 
 def test_the_loss_comes_down_towards_the_floor_in_view() -> None:

@@ -51,7 +51,7 @@ def test_the_bert_of_the_village_fills_blanks_as_the_language_does() -> None:
 
 
 def test_the_curve_of_bert_comes_down_to_the_floor_and_its_states_are_of_use() -> None:
-    assert above_the_floor("08", "masked_loss(encoder.head(backbone(seen") < 0.1
+    assert above_the_floor("08", "masked_loss(encoder.head(backbone(corrupted") < 0.1
     mails = said("08", "fine_tune(blocks):.3f")
     head, *others = [float(right) for right in re.findall(r"⟨([\d.]+)⟩", mails)]
     assert head < 0.7

@@ -8,7 +8,7 @@ from stored import numbers, said
 
 def test_what_is_built_by_hand_is_labkits() -> None:
     assert "the same numbers as labkit's Attention" in said(
-        "04", "assert_close(mine(x, other, every)"
+        "04", "assert_close(multi_head(x, other, every)"
     )
     assert "in that order" in said("04", "x[:, order]")
     assert "the same states of" in said("04", "theirs = labkits.encode")

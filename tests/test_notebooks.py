@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import symtable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import pytest
 
 from classroom.cli import main
 from classroom.cli.notebooks import dumps, normalised, run_all
+from classroom.demos.recording import KEY, unpacked
 from classroom.exercises import solved_cells
 from classroom.exercises.students import unsolved
 from classroom.running.notebook import PROFILES
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES = 15
+LONGEST_LABEL = 17
+"""Characters of the label beside a control that are shown."""
+LONGEST_LINE = 126
+"""Characters that fit beside each other where JupyterLab is 1,280 pixels wide."""
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NOT_COMPARED = {"nbval-ignore-output", "nbval-skip"}
 
@@ -44,6 +50,8 @@ def problems(notebook: dict[str, Any]) -> list[str]:
     shown = [cell for cell in code if cell not in ignored and compared(cell)]
     if 2 * len(shown) < len(code):
         found.append(f"only {len(shown)} code cells of {len(code)} have an output to compare")
+    long = [line for cell in code for line in printed(cell) if len(line) > LONGEST_LINE]
+    found += [f"wrap the line of {len(line)} characters: {line[:40]} …" for line in long]
     if "widgets" in notebook["metadata"]:
         found.append("the state of widgets is stored")
     if len(dumps(notebook)) > 500_000:
@@ -84,6 +92,62 @@ def compared(cell: dict[str, Any]) -> bool:
     """Say whether a cell has an output that can differ: pictures are not compared."""
     kinds = [kind for output in cell["outputs"] for kind in output.get("data", {"text": ""})]
     return any(not kind.startswith("image/") for kind in kinds)
+
+
+def printed(cell: dict[str, Any]) -> list[str]:
+    """Return the lines that a cell has printed."""
+    return [line for output in cell["outputs"] if output["output_type"] == "stream"
+            for line in "".join(output["text"]).splitlines()]  # fmt: skip
+
+
+def rebound(cells: list[str]) -> list[str]:
+    """Return which cells cannot be run again once all have run: a later cell binds their names."""
+    tables = [symtable.symtable(cell, "cell", "exec") for cell in cells]
+    bound = [
+        {
+            name.get_name()
+            for name in table.get_symbols()
+            if name.is_assigned() or name.is_imported()
+        }
+        for table in tables
+    ]
+    return [
+        f"cell {number} reads {name}, which a later cell binds again"
+        for number, table in enumerate(tables)
+        for name in sorted(globals_read(table) - bound[number])
+        if any(name in names for names in bound[:number])
+        and any(name in names for names in bound[number + 1 :])
+    ]
+
+
+def globals_read(table: symtable.SymbolTable) -> set[str]:
+    """Return the names of the notebook that a cell, or a function in it, reads."""
+    top = table.get_type() == "module"
+    names = {name.get_name() for name in table.get_symbols()
+             if name.is_referenced() and (top or name.is_global())}  # fmt: skip
+    return names.union(*map(globals_read, table.get_children()))
+
+
+def schedules_of_others(cells: list[str]) -> list[str]:
+    """Return which cells step a learning-rate schedule that another cell has made.
+
+    Such a cell cannot be run again: after its last step a falling rate is below zero.
+    """
+    made = [set(re.findall(r"^(\w+) = torch\.optim\.lr_scheduler\.", cell, re.M)) for cell in cells]
+    return [
+        f"cell {number} steps {name}, which another cell has made"
+        for number, cell in enumerate(cells)
+        for name in sorted(set().union(*made) - made[number])
+        if f"{name}.step()" in cell
+    ]
+
+
+def plain_code(path: Path) -> list[str]:
+    """Return the code cells of a notebook, the one with commands of IPython left out."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    return ["".join(cell["source"]) for cell in code
+            if "install" not in cell["metadata"].get("tags", ())]  # fmt: skip
 
 
 def parameter_problems(code: list[dict[str, Any]]) -> list[str]:
@@ -130,6 +194,15 @@ def test_running_leaves_the_environment_as_it_was() -> None:
     before = dict(os.environ)
     assert run_all([], [], [], "smoke", 2, afresh=True) == []
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_labels_of_controls_are_not_cut(path: Path) -> None:
+    outputs = [output for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+               for output in cell.get("outputs", ())]  # fmt: skip
+    recorded = [unpacked(one["metadata"][KEY]) for one in outputs if KEY in one.get("metadata", ())]
+    said = [control["said"] for one in recorded for control in one.get("controls", ())]
+    assert not [label for label in said if len(label) > LONGEST_LABEL]
 
 
 def test_there_are_notebooks() -> None:
@@ -238,6 +311,23 @@ def test_an_exercise_hands_its_answer_to_the_check_as_it_is(path: Path) -> None:
                 answers = [arg.id for arg in node.value.args if isinstance(arg, ast.Name)]
                 assert uses <= set(answers), f"cell {number}: hand over {uses} as it is"
                 break
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_any_cell_can_be_run_again(path: Path) -> None:
+    """A student goes back to an exercise, or trains once more, after all cells have run."""
+    cells = plain_code(path)
+    assert not rebound(cells) + schedules_of_others(cells)
+
+
+def test_a_cell_that_cannot_be_run_again_is_found() -> None:
+    cells = ["x, y = 1, 2", "def f():\n    return x\nprint(f(), y)", "x = 3"]
+    assert rebound(cells) == ["cell 1 reads x, which a later cell binds again"]
+    assert not rebound(["x = 1", "x = 2\nprint(x)", "x = 3"])
+    made = "slope = torch.optim.lr_scheduler.LambdaLR(optimizer, share)"
+    step = "for _ in live:\n    slope.step()"
+    assert schedules_of_others([made, step]) == ["cell 1 steps slope, which another cell has made"]
+    assert not schedules_of_others([f"{made}\n{step}"])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -66,7 +66,7 @@ def costs_demo(model: str = "GPT-3 175B", device: str = "a100") -> Demo:
     controls = {
         "model": choice("model", bills.ready(), known),
         "device": choice("device", devices, bills.machine(device).name),
-        "devices": whole_slider("devices, as a power of 2", 10, 0, 15),
+        "devices": whole_slider("log2 of devices", 10, 0, 15),
         "mfu": slider("share of peak", 0.4, 0.05, 1.0, 0.05),
     }
     return Demo("costs", draw, controls, kept={"devices": (0, 5, 10), "mfu": (0.4,)})

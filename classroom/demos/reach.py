@@ -91,7 +91,7 @@ def reach_demo(segment: int = 4, memory: int = 4, layers: int = 3) -> Demo:
         "memory": whole_slider("memory", memory, 0, max(16, memory)),
         "layers": whole_slider("layers", layers, 1, max(6, layers)),
         "segments": whole_slider("segments", 5, 1, 5),
-        "position": whole_slider("position in last segment", segment, 1, segment),
+        "position": whole_slider("position", segment, 1, segment),
     }
     widgets.dlink((controls["segment"], "value"), (controls["position"], "max"))
     return Demo("memory-reach", draw, controls, kept={"position": range(1, longest + 1)})

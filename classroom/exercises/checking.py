@@ -26,6 +26,7 @@ from classroom.exercises.comparing import (
     exchanged,
     kind,
     plain_numbers,
+    reordered,
     same,
     shown,
     told,
@@ -226,8 +227,9 @@ def judge(asked: Exercise, answer: Any) -> Verdict:
     for says, wrong in asked.mistakes:
         if all(_makes(wrong, trial) for trial in trials):
             return Verdict(False, says)
-    if all(found := [exchanged(trial.outcome.value, trial.wanted) for trial in trials]):
-        return Verdict(False, found[0])
+    for arranged in (exchanged, reordered):
+        if all(found := [arranged(trial.outcome.value, trial.wanted) for trial in trials]):
+            return Verdict(False, found[0])
     return _smallest(asked, [trial for trial in trials if not trial.right])
 
 
@@ -404,4 +406,6 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
     for key, says in asked.mistakes.items():
         if key in whole | keys:
             return Verdict(False, f"{shown(answer)}: {says}")
+    if not asked.exact and sealed(value / 100) == asked.key:
+        return Verdict(False, f"{shown(answer)} is in percent: give the number itself, such as 0.5")
     return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")

@@ -103,6 +103,15 @@ def exchanged(value: Any, wanted: Any) -> str:
     return ""
 
 
+def reordered(value: Any, wanted: Any) -> str:
+    """Whether a list has the right items in another order."""
+    if not isinstance(wanted, list) or not isinstance(value, list | tuple):
+        return ""
+    if sorted(map(repr, value)) != sorted(map(repr, wanted)):
+        return ""
+    return "the items are right, but not their order: return them in the order that the task gives"
+
+
 def plain_numbers(value: Any) -> Any:
     """A result with Python's numbers instead of numpy's."""
     if type(value) in (list, tuple):

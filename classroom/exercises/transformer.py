@@ -121,6 +121,10 @@ def _zeros_after(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return (_products(q, k).softmax(dim=-1) * mask) @ v
 
 
+def _added(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return (_products(q, k) + mask).softmax(dim=-1) @ v
+
+
 def _over_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return _products(q, k).masked_fill(~mask, -math.inf).softmax(dim=-2) @ v
 
@@ -146,6 +150,8 @@ def _waves(
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
+ADDED = "True counts as 1 where a mask is added, which hides nothing: put −∞ where it is False"
+
 EXERCISES: dict[str, Exercise] = {
     "04.attention": Function(
         "softmax(q k' / √E) v, over the keys for which the mask is True",
@@ -160,6 +166,7 @@ EXERCISES: dict[str, Exercise] = {
              lambda q, k, v, mask: attention(q, k, v, ~mask)),
             ("the mask is not used", lambda q, k, v, mask: attention(q, k, v, mask | True)),
             ("a score of zero still gets a share, since e⁰ = 1: put −∞ there", _zeros_before),
+            (ADDED, _added),
             ("a large negative number is not −∞: where scores are large, the hidden key still gets "
              "a share",
              lambda q, k, v, mask: _products(q, k).masked_fill(~mask, -20.0).softmax(dim=-1) @ v),
@@ -268,6 +275,7 @@ EXERCISES: dict[str, Exercise] = {
                  x / math.sqrt(x.shape[-1]), source, real, query, key, value)),
             ("a score of zero still gets a share, since e⁰ = 1: put −∞ there",
              _crossed(_zeros_before)),
+            (ADDED, _crossed(_added)),
             ("zeros after the softmax leave rows that do not sum to one: put −∞ before it",
              _crossed(_zeros_after)),
         ),

@@ -94,6 +94,8 @@ def _nearest(vectors: Tensor, query: Tensor, leave_out: tuple[int, ...] = ()) ->
     return int(similarity.argmax())
 
 
+CUBE = "`counts ** 3 / 4` is a quarter of the cube: write `counts ** (3 / 4)`"
+
 EXERCISES: dict[str, Exercise] = {
     "01.pairs": Function(
         "a list of pairs (word, neighbour), for each word all positions at most `reach` away",
@@ -164,6 +166,8 @@ EXERCISES: dict[str, Exercise] = {
              lambda counts: (counts / counts.sum()) ** 0.75),
             ("those are powers of counts: divide by their sum", lambda counts: counts**0.75),
             ("that is the square root", lambda counts: counts**0.5 / (counts**0.5).sum()),
+            (CUBE, lambda counts: counts**3 / 4),
+            (CUBE, lambda counts: counts**3 / (counts**3).sum()),
             ("a softmax takes powers of e: here the counts themselves are raised to 3/4",
              lambda counts: (0.75 * counts).softmax(0)),
         ),
