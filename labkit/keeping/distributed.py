@@ -8,10 +8,9 @@ gradient, however many there are. DistributedDataParallel and `fully_shard` are 
 wrap `Loss`, a model and its objective as one module, so that the trainer knows of neither.
 """
 
-import contextlib
 import copy
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -55,12 +54,15 @@ class Single:
         self, targets: Targets, memory: Memory | None, counts: dict[str, int]
     ) -> tuple[Tensor, Outcome]:
         """What `Loss` gives."""
-        return self.loss(targets, memory, counts)
+        return self.module()(targets, memory, counts)
 
-    @contextlib.contextmanager
-    def part(self, last: bool) -> Iterator[None]:
-        """Forward and backward of one part; gradients are exchanged after the last one."""
-        yield
+    def module(self) -> nn.Module:
+        """The loss, or what torch wraps it in."""
+        return self.loss
+
+    def part(self, last: bool) -> AbstractContextManager[object]:
+        """For forward and backward of one part; gradients are exchanged after the last one."""
+        return nullcontext()
 
 
 class Replicated(Single):
@@ -73,12 +75,9 @@ class Replicated(Single):
         self._ddp: DistributedDataParallel | None = None
         self._learning: list[bool] = []
 
-    def __call__(
-        self, targets: Targets, memory: Memory | None, counts: dict[str, int]
-    ) -> tuple[Tensor, Outcome]:
-        """The result of `Loss`; DDP takes part only where there are gradients to exchange."""
-        loss = self._wrapped() if torch.is_grad_enabled() else self.loss
-        return loss(targets, memory, counts)
+    def module(self) -> nn.Module:
+        """DDP takes part only where there are gradients to exchange."""
+        return self._wrapped() if torch.is_grad_enabled() else self.loss
 
     def _wrapped(self) -> DistributedDataParallel:
         """The loss in DDP, wrapped anew when other weights learn than before."""
@@ -90,11 +89,9 @@ class Replicated(Single):
             self._learning = learning
         return self._ddp
 
-    @contextlib.contextmanager
-    def part(self, last: bool) -> Iterator[None]:
-        """Forward and backward of one part; gradients are exchanged after the last one."""
-        with contextlib.nullcontext() if last else self._wrapped().no_sync():
-            yield
+    def part(self, last: bool) -> AbstractContextManager[object]:
+        """For forward and backward of one part; gradients are exchanged after the last one."""
+        return nullcontext() if last else self._wrapped().no_sync()
 
 
 class Sharded(Single):
@@ -112,11 +109,10 @@ class Sharded(Single):
             fully_shard(block, mesh=mesh)
         self._root: Any = fully_shard(self.loss, mesh=mesh)
 
-    @contextlib.contextmanager
-    def part(self, last: bool) -> Iterator[None]:
-        """Forward and backward of one part; gradients are exchanged after the last one."""
+    def part(self, last: bool) -> AbstractContextManager[object]:
+        """For forward and backward of one part; gradients are exchanged after the last one."""
         self._root.set_requires_gradient_sync(last)
-        yield
+        return nullcontext()
 
 
 def wrapped(model: nn.Module, objective: Objective, processes: Processes) -> Single:

@@ -1,10 +1,9 @@
 """The reports of a training step and of an evaluation, as lines to print."""
 
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 from tqdm import tqdm
@@ -70,23 +69,14 @@ class Report:
         return " · ".join(parts)
 
 
-class Bar:
-    """A bar on a terminal; nothing elsewhere."""
+def bar_of_steps(done: int, steps: int, shown: bool) -> "tqdm[Any]":
+    """A bar on a terminal for the steps of a run; its `update` is True once a second at most.
 
-    def __init__(self, done: int, steps: int, shown: bool) -> None:
-        self._bar = tqdm(total=steps, initial=done, unit="step", leave=False, disable=not shown)
-        self._last = 0.0
-
-    def show(self, report: Report) -> None:
-        """Move on, once a second at most: the bar needs a number, and waits for it."""
-        if not self._bar.disable and time.perf_counter() - self._last > 1:
-            self._last = time.perf_counter()
-            self._bar.set_postfix_str(f"loss {float(report.loss):.4f}", refresh=False)
-            self._bar.update(report.step - self._bar.n)
-
-    def close(self) -> None:
-        """Leave the line free for what is printed next."""
-        self._bar.close()
+    The loss is read only then: reading it waits for the GPU.
+    """
+    return tqdm(
+        initial=done, total=steps, unit="step", leave=False, mininterval=1, disable=not shown
+    )
 
 
 def with_progress(things: Iterable[T], unit: str) -> Iterable[T]:

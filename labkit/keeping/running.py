@@ -32,7 +32,7 @@ from labkit.keeping.description import check_notes, check_same, check_sound, pla
 from labkit.keeping.health import Later
 from labkit.keeping.locks import hold
 from labkit.keeping.processes import Processes, gathered
-from labkit.keeping.reports import Bar, Report
+from labkit.keeping.reports import Report, bar_of_steps
 from labkit.keeping.signals import Stop
 from labkit.objectives.base import Objective
 from labkit.plan import Plan
@@ -102,7 +102,7 @@ class Run:
         with (
             contextlib.closing(self),
             self.stop.listening(saver is not None),
-            contextlib.closing(Bar(trainer.step, plan.steps, self.progress)) as bar,
+            bar_of_steps(trainer.step, plan.steps, self.progress) as bar,
             saver or contextlib.nullcontext(),
         ):
             if saver is not None and (trainer.step == 0 or not saver.good):
@@ -113,7 +113,8 @@ class Run:
             for done, report in enumerate(self._explained(), start=1):
                 now = time.perf_counter()
                 timed = self._timed(report, now - step_begun, (now - begun) / done)
-                bar.show(timed)
+                if bar.update(report.step - bar.n):
+                    bar.set_postfix_str(f"loss {float(report.loss):.4f}")
                 try:
                     yield timed
                 except GeneratorExit:
