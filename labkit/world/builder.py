@@ -31,7 +31,7 @@ from labkit.world.grammar import (
     WorldError,
     expected,
 )
-from labkit.world.machine import END, Machine, list_entries, pack_emissions
+from labkit.world.machine import END, Machine, pack_emissions
 from labkit.world.memory import PREFERENCE, Family
 from labkit.world.plan import Classes, SectionPlan
 
@@ -548,13 +548,11 @@ class _Builder:
 
     def machine(self) -> Machine:
         """Turn what was collected into arrays."""
-        every = self.classes.every
         if ("any",) in self.emissions:
             new = set() if self.new_forms else self.grammar.held_out.keys()
             words = [n for word, n in self.number.items() if n and word not in new]
-            rows = [(n, 1 / len(words), every) for n in words]
+            rows = [(n, 1 / len(words), self.classes.every) for n in words]
             self.emission_rows[self.emissions["any",]] = rows
-        emissions = pack_emissions(self.emission_rows)
         emission, section, pattern, side, family = np.array(self.states).T
         source, target, weight = (np.array(column) for column in zip(*self.arcs, strict=True))
         source = np.where(source < 0, len(emission) - 1 - source, source)
@@ -573,7 +571,7 @@ class _Builder:
             side=side,
             family=family,
             group=self.group,
-            emissions=emissions,
+            emissions=pack_emissions(self.emission_rows),
             senses=self.senses,
             arc_source=source[order],
             arc_target=target[order],
@@ -581,7 +579,6 @@ class _Builder:
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(emissions, emission, len(self.number), every),
         )
 
 
