@@ -94,7 +94,7 @@ def test_documents_and_their_annotations(world: World) -> None:
         assert document.words[-1] == END
         assert END not in document.text
         assert document.sentences[-1][1] == len(document) - 1
-        counts = {len(notes.topics), len(notes.patterns), len(notes.sides), len(document.sentences)}
+        counts = {len(notes.topics), len(notes.patterns), len(document.sentences)}
         assert len(counts) == 1
         for sense in notes.senses:
             assert document.words[sense.position] == sense.word

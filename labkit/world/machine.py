@@ -91,7 +91,6 @@ class Machine:
     emission: np.ndarray
     section: np.ndarray
     pattern: np.ndarray
-    side: np.ndarray
     family: np.ndarray
     group: np.ndarray
     # Distributions (of fillers) and what they say about senses.

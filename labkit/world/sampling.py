@@ -51,7 +51,6 @@ class Annotations:
     topics: list[str]
     stages: list[str]
     patterns: list[str]
-    sides: list[int]
     feeling: str | None
     relation: str | None
     facts: dict[str, str]
@@ -105,7 +104,6 @@ class Document:
             topics=[section.topic for section in sections],
             stages=[section.stage for section in sections],
             patterns=[str(machine.patterns[machine.pattern[s]]) for s in firsts],
-            sides=[int(machine.side[s]) for s in firsts],
             feeling=next((s.feeling for s in sections if s.feeling), None),
             relation=next((s.relation for s in sections if s.relation), None),
             facts=facts,
@@ -176,19 +174,12 @@ class Sampler:
         number = owners(emissions.start)
         family = np.full(emissions.distributions, -1)
         family[machine.emission] = machine.family
-        first = np.searchsorted(self.memory.family_of, np.arange(len(machine.families)))
-        values = [
-            {
-                machine.number[w]: first[f] + v
-                for v, ws in enumerate(each.words)
-                for w in ws
-                if w in machine.number
-            }
-            for f, each in enumerate(machine.families)
-        ]
+        values = [(f, words) for f, each in enumerate(machine.families) for words in each.words]
+        value_of = {(f, word): value for value, (f, words) in enumerate(values) for word in words}
         said = np.nonzero(machine.remembered)[0]
         drawn = [
-            values[f][w] for f, w in zip(family[number[said]], emissions.word[said], strict=True)
+            value_of[f, machine.vocabulary[word]]
+            for f, word in zip(family[number[said]], emissions.word[said], strict=True)
         ]
         classes = np.arange(len(machine.prior))
         row, of_class = np.nonzero(emissions.classes[said, None] >> classes & 1)
