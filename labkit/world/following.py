@@ -12,7 +12,7 @@ import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
-from labkit.world.memory import GroupMemory, Memories
+from labkit.world.memory import GroupMemory, Memories, urn
 from labkit.world.sums import ForwardStep, Symbols, Way, chunks, forward
 
 
@@ -232,12 +232,6 @@ class Drawn:
         return mass / whole
 
     def _urn(self, row: np.ndarray, value: np.ndarray) -> Shares:
-        """The chance of a value in the next draw is (seen + share * base) / whole.
-
-        That is (count + alpha * base) / (draws + alpha), and base in the first draw.
-        """
+        """The chance of a value in the next draw is (seen + share * base) / whole."""
         family = self.memory.family_of[value]
-        drawn, alpha = self.drawn[row, family], self.memory.alpha[family]
-        first = drawn == 0
-        seen, share = self.counts[row, value], np.where(first, 1.0, alpha)
-        return seen, share, np.where(first, 1.0, drawn + alpha)
+        return self.counts[row, value], *urn(self.drawn[row, family], self.memory.alpha[family])
