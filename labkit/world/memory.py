@@ -57,7 +57,8 @@ class Memories:
 
         The result is cached: most of the successive windows of a text remember the same words.
         """
-        return self._log_chance(np.sort(words[self.remembered[words]]).tobytes())
+        remembered = words[self.remembered[words]].astype(np.int64)
+        return self._log_chance(np.sort(remembered).tobytes())
 
     def _log_chance_of(self, words: bytes) -> np.ndarray:
         numbers = np.frombuffer(words, np.int64)
