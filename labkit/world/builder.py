@@ -29,7 +29,7 @@ from labkit.world.grammar import (
     Topic,
     Verb,
     WorldError,
-    check_known,
+    check_name,
 )
 from labkit.world.machine import END, Machine, pack_emissions
 from labkit.world.memory import PREFERENCE, Family
@@ -265,7 +265,7 @@ class _Builder:
         if not columns or slot.article:
             raise WorldError(slot.location, f"expected `{{{name}.COLUMN}}` without an article")
         for column in [*columns, *([flag] if flag else [])]:
-            check_known(slot.location, "a column", column, table.columns)
+            check_name(slot.location, "a column", column, table.columns)
         asked = [
             row
             for row, words in enumerate(table.rows)
@@ -299,7 +299,7 @@ class _Builder:
             return [Group("", 1.0, self._emission(("any",), []), -1, ())]
         facts = [name + field for name, f in self.grammar.facts.items() for field in f.fields]
         known = [*self.grammar.lists, *facts, *self.grammar.phrases, *self.grammar.tables]
-        check_known(slot.location, "a list or a fact", slot.name, known)
+        check_name(slot.location, "a list or a fact", slot.name, known)
         # Held-out words have numbers, too.
         for row in self.grammar.lists[slot.name]:
             for token in row.tokens:
@@ -325,7 +325,7 @@ class _Builder:
         if (key, False) not in self.groups:
             lists = self.grammar.lists
             known = [name for name in lists if name + ".ed" in lists]
-            check_known(verb.location, "a list of verbs", verb.name, known)
+            check_name(verb.location, "a list of verbs", verb.name, known)
             said: list[Said] = []
             present = lists[verb.name if verb.plural else verb.name + ".s"]
             for now, then in zip(present, lists[verb.name + ".ed"], strict=True):
@@ -476,7 +476,7 @@ class _Builder:
         rows = itertools.chain(*self.grammar.lists.values())
         listed = {token.word for row in rows for token in row.tokens}
         for word, location in self.grammar.held_out.items():
-            check_known(location, "a word of some list", word, listed)
+            check_name(location, "a word of some list", word, listed)
 
     def _group_families(self) -> None:
         """Find the families that the documents of each group of topics remember."""

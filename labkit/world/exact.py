@@ -38,7 +38,7 @@ from labkit.world.hidden import (
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
-from labkit.world.sums import Posterior, Symbols, Way, posteriors, prefix_masses
+from labkit.world.sums import Posterior, ReadingOrder, Symbols, posteriors, prefix_masses
 
 Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
@@ -244,14 +244,14 @@ class Language:
             found = self._within_reach(turned, direction, reach, start)
         return [each[::turn] for each in found]
 
-    def _way(self, direction: str, start: str) -> Way:
+    def _way(self, direction: str, start: str) -> ReadingOrder:
         machine, every = self.machine, np.ones(self.machine.states)
         if direction == "forward":
-            return Way(machine.onward, machine.enter(self._start(start)), every)
-        return Way(machine.turned, every, self.stationary)
+            return ReadingOrder(machine.onward, machine.enter(self._start(start)), every)
+        return ReadingOrder(machine.turned, every, self.stationary)
 
     def _log_prefixes(
-        self, texts: list[np.ndarray], way: Way, last: int | None = None
+        self, texts: list[np.ndarray], way: ReadingOrder, last: int | None = None
     ) -> list[np.ndarray]:
         """Log p of every prefix, or of the last ones."""
         masses = prefix_masses(self.machine, [Symbols(text) for text in texts], way, last)

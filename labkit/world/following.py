@@ -13,7 +13,7 @@ import numpy as np
 from labkit.checks import check_whole
 from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
 from labkit.world.memory import GroupMemory, Memories, urn
-from labkit.world.sums import ForwardStep, Symbols, Way, chunks, forward
+from labkit.world.sums import ForwardStep, ReadingOrder, Symbols, chunks, forward
 
 
 class Following(NamedTuple):
@@ -42,12 +42,12 @@ class Direction(NamedTuple):
     `emission + emissions * group`. `over` weighs the end of another document next to a state.
     """
 
-    way: Way
+    way: ReadingOrder
     said: Arcs
     over: np.ndarray
 
 
-def direction_over(machine: Machine, way: Way, over: np.ndarray) -> Direction:
+def direction_over(machine: Machine, way: ReadingOrder, over: np.ndarray) -> Direction:
     """Merge the arcs of a way that lead from a state to the same words."""
     arcs = way.arcs
     emissions = machine.emissions.distributions

@@ -217,7 +217,7 @@ class Grammar:
     held_out: dict[str, Location] = field(default_factory=dict)
 
 
-def check_known(location: Location, what: str, given: str, known: Collection[str]) -> None:
+def check_name(location: Location, what: str, given: str, known: Collection[str]) -> None:
     """Refuse a name that is not known; say which is similar, or else which there are."""
     if given not in known:
         near = nearest(given, known, cutoff=0.6)

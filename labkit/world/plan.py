@@ -23,7 +23,7 @@ from labkit.world.grammar import (
     Topic,
     Verb,
     WorldError,
-    check_known,
+    check_name,
     walk,
 )
 from labkit.world.machine import Section
@@ -145,7 +145,7 @@ def _check_kinds(grammar: Grammar) -> None:
     known = [*grammar.topics, *(["relations"] if grammar.relations else [])]
     for kind in grammar.kinds.values():
         for name, (_, location) in kind.begins.items():
-            check_known(location, "a topic", name, known)
+            check_name(location, "a topic", name, known)
 
 
 def _after(grammar: Grammar, topic: Topic) -> set[str]:
@@ -155,9 +155,9 @@ def _after(grammar: Grammar, topic: Topic) -> set[str]:
         raise WorldError(topic.location, message)
     table = leads_to(grammar, topic)
     for name, (_, location) in table.items():
-        check_known(location, "a topic", name, [*grammar.topics, "end"])
+        check_name(location, "a topic", name, [*grammar.topics, "end"])
     for name, (_, location) in topic.comes_after.items():
-        check_known(location, "a topic", name, grammar.topics)
+        check_name(location, "a topic", name, grammar.topics)
     return set(table)
 
 

@@ -38,7 +38,7 @@ class Symbols(NamedTuple):
     noise: np.ndarray | None = None
 
 
-class Way(NamedTuple):
+class ReadingOrder(NamedTuple):
     """How rows are read: from their first word on, or from their last word back, turned round.
 
     `begin` weighs the states before the first word that is read, `prior` those of the last one.
@@ -239,7 +239,7 @@ def backward(
 
 
 def prefix_masses(
-    machine: Machine, rows: list[Symbols], way: Way, last: int | None = None
+    machine: Machine, rows: list[Symbols], way: ReadingOrder, last: int | None = None
 ) -> list[np.ndarray]:
     """Log of the weight of every prefix (or of the last ones): [T, group, class]."""
     shape = len(machine.members), len(machine.prior)
