@@ -605,11 +605,11 @@ def test_the_floor_of_the_cloze_against_enumeration(
 
 
 def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = memory._sums
+    quick = memory.urn
 
-    def slow(steps: np.ndarray) -> np.ndarray:
+    def slow(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         time.sleep(0.05)
-        return quick(steps)
+        return quick(drawn, alpha)
 
     language = world_from_text({"tiny.txt": REMEMBERS})
     urn = next(one for one in language.memory.groups if one.alpha.any())
@@ -618,7 +618,7 @@ def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     alone = [language.memory.log_chance(text) for text in texts]
     assert len({chance.min() for chance in alone}) == len(texts)
     fresh = World(language.grammar).memory
-    monkeypatch.setattr(memory, "_sums", slow)  # all of them ask while the first one counts
+    monkeypatch.setattr(memory, "urn", slow)  # all of them ask while the first one counts
     with ThreadPoolExecutor(len(texts)) as pool:
         found = list(pool.map(fresh.log_chance, texts))
     assert all(map(np.array_equal, found, alone))

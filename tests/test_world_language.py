@@ -56,7 +56,7 @@ def test_documents_that_are_kept_are_those_that_are_drawn(world: World) -> None:
     assert [d.text for d in fresh.sample(documents=600, seed=1, split="train")] == first
     other = [d.text for d in again.sample(documents=90, seed=1, split="held_out")]
     assert other == [d.text for d in fresh.sample(documents=90, seed=1, split="held_out")]
-    assert len(fresh._sampler.kept) <= sampling.KEPT
+    assert fresh._sampler._chunk.cache_info().currsize <= sampling.KEPT
     with pytest.raises(ValueError, match="read-only"):
         fresh.sample(documents=1)[0].numbers[0] = 0
 
@@ -94,7 +94,7 @@ def test_documents_and_their_annotations(world: World) -> None:
         assert document.words[-1] == END
         assert END not in document.text
         assert document.sentences[-1][1] == len(document) - 1
-        counts = {len(notes.topics), len(notes.patterns), len(notes.sides), len(document.sentences)}
+        counts = {len(notes.topics), len(notes.patterns), len(document.sentences)}
         assert len(counts) == 1
         for sense in notes.senses:
             assert document.words[sense.position] == sense.word

@@ -91,14 +91,13 @@ def one_style_for_every_word(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_new_weight(patch: pytest.MonkeyPatch) -> None:
     """An urn without alpha below the line."""
-    tabulate = memory.GroupMemory._tabulate
+    urn = memory.urn
 
-    def wrong(self: memory.GroupMemory, most: int) -> tuple[np.ndarray, np.ndarray]:
-        above, below = tabulate(self, most)
-        below[self.alpha > 0, 1:] -= np.log(self.alpha[self.alpha > 0, None])
-        return above, below
+    def wrong(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share, whole = urn(drawn, alpha)
+        return share, np.where(drawn > 0, whole - alpha, whole)
 
-    patch.setattr(memory.GroupMemory, "_tabulate", wrong)
+    patch.setattr(memory, "urn", wrong)
 
 
 def every_class_says_every_word(patch: pytest.MonkeyPatch) -> None:

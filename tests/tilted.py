@@ -44,7 +44,8 @@ def tilted(
     entries, arcs, states = machine.entries, machine.onward, machine.states
     said = slice(0, entries.start[len(of_word)])
     word = np.repeat(np.arange(len(of_word)), np.diff(entries.start[: len(of_word) + 1]))
-    emits = entries.weight[said] * np.exp(of_word[word] / beta)
+    emits, classes = machine.says(word, entries.state[said])
+    emits = emits * np.exp(of_word[word] / beta)
     source = np.repeat(np.arange(states), np.diff(arcs.start))
     [*_, last] = forward(
         machine, [Symbols(language.numbers(list(prompt)))], arcs, machine.enter(language.begin)
@@ -53,7 +54,7 @@ def tilted(
     emits = emits * _reached(arcs, source, last.states)[entries.state[said]]
     mean = weighted = total = 0.0
     for c, prior in enumerate(machine.prior):
-        here = (entries.classes[said] >> c & 1) * emits
+        here = (classes >> c & 1) * emits
         factor = np.bincount(entries.state[said], here, states)
         slope = np.bincount(entries.state[said], here * of_word[word], states)
         ended = np.bincount(entries.state[said], word == 0, states) > 0

@@ -29,9 +29,9 @@ from labkit.world.grammar import (
     Topic,
     Verb,
     WorldError,
-    expected,
+    check_name,
 )
-from labkit.world.machine import END, Machine, list_entries, pack_emissions
+from labkit.world.machine import END, Machine, pack_emissions
 from labkit.world.memory import PREFERENCE, Family
 from labkit.world.plan import Classes, SectionPlan
 
@@ -69,7 +69,7 @@ class _Builder:
         self.emissions: dict[tuple, int] = {}
         self.emission_rows: list[list[tuple[int, float, int]]] = []
         self.senses: dict[tuple[int, int], str] = {}
-        self.states: list[tuple[int, int, int, int, int]] = []  # emission, section, …, family
+        self.states: list[tuple[int, int, int, int]] = []  # emission, section, pattern, family
         self.arcs: list[tuple[int, int, float]] = []  # a section k is the source -1 - k
         self.families: list[Family] = []
         self.family_of: dict[tuple[str, bool], int] = {}
@@ -91,8 +91,8 @@ class _Builder:
         between = self._token(Token(";")) if self.plan.relations else dot
         for k, section in enumerate(self.plan.sections):
             emission = end if k in self.plan.ends else between if section.relation else dot
-            self.states.append((emission, k, -1, -1, -1))
-        self.states += [(dot, k, -1, -1, -1) for k in self.plan.relations]
+            self.states.append((emission, k, -1, -1))
+        self.states += [(dot, k, -1, -1) for k in self.plan.relations]
         self.arcs += [(-1 - k, k, 1.0) for k in self.plan.ends]
 
     # ── sentences ────────────────────────────────────────────────────────────────────────────────
@@ -265,8 +265,7 @@ class _Builder:
         if not columns or slot.article:
             raise WorldError(slot.location, f"expected `{{{name}.COLUMN}}` without an article")
         for column in [*columns, *([flag] if flag else [])]:
-            if column not in table.columns:
-                raise WorldError(slot.location, expected("a column", column, table.columns))
+            check_name(slot.location, "a column", column, table.columns)
         asked = [
             row
             for row, words in enumerate(table.rows)
@@ -298,10 +297,9 @@ class _Builder:
             return [Group(article, 1.0, emission, family, ())]
         if slot.name == "any":
             return [Group("", 1.0, self._emission(("any",), []), -1, ())]
-        if slot.name not in self.grammar.lists:
-            facts = [name + field for name, f in self.grammar.facts.items() for field in f.fields]
-            known = [*self.grammar.lists, *facts, *self.grammar.phrases, *self.grammar.tables]
-            raise WorldError(slot.location, expected("a list or a fact", slot.name, known))
+        facts = [name + field for name, f in self.grammar.facts.items() for field in f.fields]
+        known = [*self.grammar.lists, *facts, *self.grammar.phrases, *self.grammar.tables]
+        check_name(slot.location, "a list or a fact", slot.name, known)
         # Held-out words have numbers, too.
         for row in self.grammar.lists[slot.name]:
             for token in row.tokens:
@@ -326,9 +324,8 @@ class _Builder:
         key = f"[{verb.name}{'+' if verb.plural else ''}]"
         if (key, False) not in self.groups:
             lists = self.grammar.lists
-            if verb.name + ".ed" not in lists:
-                known = [name for name in lists if name + ".ed" in lists]
-                raise WorldError(verb.location, expected("a list of verbs", verb.name, known))
+            known = [name for name in lists if name + ".ed" in lists]
+            check_name(verb.location, "a list of verbs", verb.name, known)
             said: list[Said] = []
             present = lists[verb.name if verb.plural else verb.name + ".s"]
             for now, then in zip(present, lists[verb.name + ".ed"], strict=True):
@@ -379,8 +376,8 @@ class _Builder:
         """Add a state for all values of the variables."""
         out: Frontier = {}
         for values, nodes in frontier.items():
-            state, side = len(self.states), dict(values).get("", -1)
-            self.states.append((emission, self.section, len(self.patterns) - 1, side, family))
+            state = len(self.states)
+            self.states.append((emission, self.section, len(self.patterns) - 1, family))
             self.arcs += [(source, state, weight) for source, weight in nodes.items()]
             out[values] = {state: 1.0}
         return out
@@ -479,15 +476,14 @@ class _Builder:
         rows = itertools.chain(*self.grammar.lists.values())
         listed = {token.word for row in rows for token in row.tokens}
         for word, location in self.grammar.held_out.items():
-            if word not in listed:
-                raise WorldError(location, expected("a word of some list", word, listed))
+            check_name(location, "a word of some list", word, listed)
 
     def _group_families(self) -> None:
         """Find the families that the documents of each group of topics remember."""
         plan = self.plan
         names = [plan.groups.get(section.topic, section.stage) for section in plan.sections]
         members: dict[str, set[int]] = {}
-        for _, section, _, _, family in self.states:
+        for _, section, _, family in self.states:
             if family >= 0:
                 members.setdefault(names[section], set()).add(family)
         # Group 0 holds the topics that remember nothing.
@@ -501,7 +497,7 @@ class _Builder:
         words = list(self.number)
         # Most states emit the same as an earlier state of their group.
         groups, seen = self.group.tolist(), set()
-        for state, (emission, _, pattern, _, own) in enumerate(self.states):
+        for state, (emission, _, pattern, own) in enumerate(self.states):
             if (said := (groups[state], emission, own)) in seen:
                 continue
             seen.add(said)
@@ -548,14 +544,12 @@ class _Builder:
 
     def machine(self) -> Machine:
         """Turn what was collected into arrays."""
-        every = self.classes.every
         if ("any",) in self.emissions:
             new = set() if self.new_forms else self.grammar.held_out.keys()
             words = [n for word, n in self.number.items() if n and word not in new]
-            rows = [(n, 1 / len(words), every) for n in words]
+            rows = [(n, 1 / len(words), self.classes.every) for n in words]
             self.emission_rows[self.emissions["any",]] = rows
-        emissions = pack_emissions(self.emission_rows)
-        emission, section, pattern, side, family = np.array(self.states).T
+        emission, section, pattern, family = np.array(self.states).T
         source, target, weight = (np.array(column) for column in zip(*self.arcs, strict=True))
         source = np.where(source < 0, len(emission) - 1 - source, source)
         order = np.argsort(target, kind="stable")
@@ -570,10 +564,9 @@ class _Builder:
             emission=emission,
             section=section,
             pattern=pattern,
-            side=side,
             family=family,
             group=self.group,
-            emissions=emissions,
+            emissions=pack_emissions(self.emission_rows),
             senses=self.senses,
             arc_source=source[order],
             arc_target=target[order],
@@ -581,7 +574,6 @@ class _Builder:
             leave=self.plan.leave,
             closing=self.plan.closing,
             ends=np.array(self.plan.ends),
-            entries=list_entries(emissions, emission, len(self.number), every),
         )
 
 

@@ -38,7 +38,7 @@ from labkit.world.hidden import (
 from labkit.world.machine import Machine, Section
 from labkit.world.memory import Memories
 from labkit.world.sampling import SPLITS, Document, Sampler
-from labkit.world.sums import Posterior, Symbols, posteriors, prefix_masses, suffix_masses
+from labkit.world.sums import Posterior, ReadingOrder, Symbols, posteriors, prefix_masses
 
 Text = Sequence[str] | np.ndarray | Document
 MEANINGS = ("topic", "stage", "feeling", "relation", "sense")
@@ -233,33 +233,31 @@ class Language:
         numbers = [self.numbers(words) for words in texts]
         check_choice("direction", direction, *DIRECTIONS)
         check_choice("start", start, *STARTS)
-        if reach is not None:
+        # Backward, a text is turned round and read over arcs that are turned round.
+        turn = 1 if direction == "forward" else -1
+        turned = [text[::turn] for text in numbers]
+        if reach is None:
+            logs = self._log_prefixes(turned, self._way(direction, start))
+            found = [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
+        else:
             check_whole("reach", reach)
-            return self._within_reach(numbers, direction, reach, start)
+            found = self._within_reach(turned, direction, reach, start)
+        return [each[::turn] for each in found]
+
+    def _way(self, direction: str, start: str) -> ReadingOrder:
+        machine, every = self.machine, np.ones(self.machine.states)
         if direction == "forward":
-            logs = self._log_prefixes(numbers, start)
-            return [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
-        logs = self._log_suffixes(numbers)
-        return [_ratios(log, np.append(log[1:], 0.0)) for log in logs]
+            return ReadingOrder(machine.onward, machine.enter(self._start(start)), every)
+        return ReadingOrder(machine.turned, every, self.stationary)
 
     def _log_prefixes(
-        self, texts: list[np.ndarray], start: str, last: int | None = None
+        self, texts: list[np.ndarray], way: ReadingOrder, last: int | None = None
     ) -> list[np.ndarray]:
         """Log p of every prefix, or of the last ones."""
-        rows = [Symbols(text) for text in texts]
-        masses = prefix_masses(self.machine, rows, self._start(start), last)
+        masses = prefix_masses(self.machine, [Symbols(text) for text in texts], way, last)
         return [self._join(*pair, last) for pair in zip(texts, masses, strict=True)]
 
-    def _log_suffixes(self, texts: list[np.ndarray], last: int | None = None) -> list[np.ndarray]:
-        """Log p of every suffix, from the first word on, or of the longest ones."""
-        rows = [Symbols(text) for text in texts]
-        masses = suffix_masses(self.machine, rows, self.stationary, last)
-        return [
-            self._join(text[::-1], mass[::-1], last)[::-1]
-            for text, mass in zip(texts, masses, strict=True)
-        ]
-
-    def _join(self, text: np.ndarray, masses: np.ndarray, last: int | None = None) -> np.ndarray:
+    def _join(self, text: np.ndarray, masses: np.ndarray, last: int | None) -> np.ndarray:
         """Log p of every prefix: paths times memory, summed over the classes."""
         if last is None:
             remembered = self.memory.log_chances(text)[1:]
@@ -276,22 +274,19 @@ class Language:
     def _within_reach(
         self, texts: list[np.ndarray], direction: str, reach: int, start: str
     ) -> list[np.ndarray]:
-        """Read each word as the last (or first) one of a window of its own."""
-        forward = direction == "forward"
+        """Read each word as the last one of a window of its own."""
         windows: dict[str, list[tuple[int, int, np.ndarray]]] = {"anywhere": [], start: []}
         for i, text in enumerate(texts):
             for t in range(len(text)):
-                a, z = (max(0, t - reach), t + 1) if forward else (t, min(len(text), t + reach + 1))
-                begins = start if forward and t - reach <= 0 else "anywhere"
-                windows[begins].append((i, t, text[a:z]))
+                begins = start if t <= reach else "anywhere"
+                windows[begins].append((i, t, text[max(0, t - reach) : t + 1]))
         out = [np.zeros(len(text)) for text in texts]
         for begins, group in windows.items():
             rows = [window for _, _, window in group]
-            logs = self._log_prefixes(rows, begins, 2) if forward else self._log_suffixes(rows, 2)
+            logs = self._log_prefixes(rows, self._way(direction, begins), 2)
             for (i, t, window), log in zip(group, logs, strict=True):
-                last = log[-1] if forward else log[0]
-                rest = 0.0 if len(window) == 1 else log[-2] if forward else log[1]
-                out[i][t] = last - rest if rest > -math.inf else -math.inf
+                rest = log[-2] if len(window) > 1 else 0.0
+                out[i][t] = log[-1] - rest if rest > -math.inf else -math.inf
         return out
 
     def next_word(
@@ -303,29 +298,13 @@ class Language:
         check_choice("start", start, *STARTS)
         if direction == "forward":
             return self.conditional(np.append(text, 0), [len(text)], start=start)[0]
-        return self._word_before(text)
-
-    def _word_before(self, text: np.ndarray) -> np.ndarray:
-        """The distribution of the word before a text.
-
-        Either the text is inside a document, or it begins one and the end mark comes before it.
-        """
         if not len(text):
             return self.conditional(np.array([0]), [0], start="anywhere")[0]
-        before = np.insert(text, 0, self.machine.hidden)
-        within = self.log_totals([Symbols(before)], "anywhere")[0]
-        begins = self.log_totals([Symbols(text)], "document")[0] + math.log(
-            self.stationary[self.machine.ends].sum()
-        )
-        either = np.logaddexp(within, begins)
-        if either == -math.inf:
+        [found] = following(self.machine, self.memory, [text[::-1]], self._backward, 0.0)
+        before = found.after(len(text), len(self.vocabulary))
+        if not before.any():
             raise ValueError(IMPOSSIBLE)
-        distribution = np.zeros(len(self.vocabulary))
-        if within > -math.inf:
-            distribution = self.conditional(before, [0], start="anywhere")[0]
-            distribution *= math.exp(within - either)
-        distribution[0] = math.exp(begins - either)
-        return distribution
+        return before
 
     def following(
         self,
@@ -362,18 +341,13 @@ class Language:
         ]
 
     def _onward(self, start: str) -> Direction:
-        machine = self.machine
-        every, none = np.ones(machine.states), np.zeros(machine.states)
-        return direction_over(
-            machine, machine.onward, machine.enter(self._start(start)), every, none
-        )
+        none = np.zeros(self.machine.states)
+        return direction_over(self.machine, self._way("forward", start), none)
 
     @cached_property
     def _backward(self) -> Direction:
-        machine = self.machine
-        begins = machine.enter(self.begin) * self.stationary[machine.ends].sum()
-        every = np.ones(machine.states)
-        return direction_over(machine, machine.turned, every, self.stationary, begins)
+        begins = self.machine.enter(self.begin) * self.stationary[self.machine.ends].sum()
+        return direction_over(self.machine, self._way("backward", "document"), begins)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
@@ -475,7 +449,7 @@ class Language:
 
     def log_totals(self, rows: list[Symbols], start: str) -> list[float]:
         """log p(the words that are seen), for rows with hidden words."""
-        masses = prefix_masses(self.machine, rows, self._start(start), 1)
+        masses = prefix_masses(self.machine, rows, self._way("forward", start), 1)
         return [
             float(self._sum(mass[-1] + self.memory.log_chance(row.symbols)))
             for row, mass in zip(rows, masses, strict=True)

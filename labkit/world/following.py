@@ -12,8 +12,8 @@ import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
-from labkit.world.memory import GroupMemory, Memories
-from labkit.world.sums import ForwardStep, Symbols, chunks, forward
+from labkit.world.memory import GroupMemory, Memories, urn
+from labkit.world.sums import ForwardStep, ReadingOrder, Symbols, chunks, forward
 
 
 class Following(NamedTuple):
@@ -36,42 +36,38 @@ class Following(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """How a text is read: from its first word on, or from its last word back.
+    """The way that a text is read, and what comes next on it.
 
-    `begin` weighs the states before the first word that is read. `said` holds the arcs from each
-    state to the emissions that may come next: number `emission + emissions * group`. `over` weighs
-    the end of another document next to a state.
+    `said` holds the arcs from each state to the emissions that may come next: number
+    `emission + emissions * group`. `over` weighs the end of another document next to a state.
     """
 
-    arcs: Arcs
-    begin: np.ndarray
+    way: ReadingOrder
     said: Arcs
     over: np.ndarray
 
 
-def direction_over(
-    machine: Machine, arcs: Arcs, begin: np.ndarray, prior: np.ndarray, over: np.ndarray
-) -> Direction:
-    """The direction of these arcs; `prior` weighs each state that they reach."""
+def direction_over(machine: Machine, way: ReadingOrder, over: np.ndarray) -> Direction:
+    """Merge the arcs of a way that lead from a state to the same words."""
+    arcs = way.arcs
     emissions = machine.emissions.distributions
     every = emissions * len(machine.members)
     source = owners(arcs.start)
     said = machine.emission[arcs.target] + emissions * machine.group[arcs.target]
-    # Many states emit the same words: the arcs to them are merged.
     key, number = np.unique(source * every + said, return_inverse=True)
-    weight = np.bincount(number, arcs.weight * prior[arcs.target])
-    return Direction(arcs, begin, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
+    weight = np.bincount(number, arcs.weight * way.prior[arcs.target])
+    return Direction(way, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
 
 
 def following(
-    machine: Machine, memory: Memories, texts: list[np.ndarray], way: Direction, least: float
+    machine: Machine, memory: Memories, texts: list[np.ndarray], read: Direction, least: float
 ) -> list[Following]:
     """The words that may follow each prefix of each text, except those less likely than `least`."""
     nothing = Following(np.zeros(1, int), np.zeros(0, int), np.zeros(0))
     out = [nothing] * len(texts)
     rows = [Symbols(text) for text in texts]
     for chunk in chunks(machine, rows):
-        found = list(_steps(machine, memory, [rows[i] for i in chunk], way, least))
+        found = list(_steps(machine, memory, [rows[i] for i in chunk], read, least))
         step = np.repeat(np.arange(len(found)), [len(one[0]) for one in found])
         row, word, chance = (np.concatenate(column) for column in zip(*found, strict=True))
         order = np.argsort(row, kind="stable")
@@ -114,17 +110,17 @@ Shares = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _steps(
-    machine: Machine, memory: Memories, rows: list[Symbols], way: Direction, least: float
+    machine: Machine, memory: Memories, rows: list[Symbols], read: Direction, least: float
 ) -> Iterator[Shares]:
     """After each word: the rows, the words that may follow, and their probabilities."""
     words = len(machine.vocabulary)
     drawn = [Drawn(group, len(rows)) for group in memory.groups]
-    for t, step in enumerate(forward(machine, rows, way.arcs, way.begin)):
+    for t, step in enumerate(forward(machine, rows, read.way.arcs, read.way.begin)):
         count = len(step.log_scale)
         shown = np.array([row.symbols[t] for row in rows[:count]])
         for group in drawn:
             group.add(shown)
-        row, word, mass = _mass(machine, drawn, step, way)
+        row, word, mass = _mass(machine, drawn, step, read)
         chance = np.bincount(row * words + word, mass, count * words).reshape(count, words)
         chance = likely(normalised(chance), least)
         row, word = np.nonzero(chance)
@@ -142,17 +138,17 @@ def normalised(weights: np.ndarray) -> np.ndarray:
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
 
 
-def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direction) -> Shares:
+def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, read: Direction) -> Shares:
     """The weight of everything that may be said next: states times words times memory."""
     # From the states that are alive to what is said next ...
-    arc, source = items_of(way.said.start, step.states)
-    group, emission = np.divmod(way.said.target[arc], machine.emissions.distributions)
+    arc, source = items_of(read.said.start, step.states)
+    group, emission = np.divmod(read.said.target[arc], machine.emissions.distributions)
     row, classes, value = step.owner[source], step.classes[source], step.alpha[source]
     chances = _chances(machine, drawn, step, row, group)
     # ... and from there to the words.
     entry, source = items_of(machine.emissions.start, emission)
     word, bits = machine.emissions.word[entry], classes[source] & machine.emissions.classes[entry]
-    value = (value * way.said.weight[arc])[source] * machine.emissions.weight[entry]
+    value = (value * read.said.weight[arc])[source] * machine.emissions.weight[entry]
     row, group = row[source], group[source]
     share = chances.sums[row, group, bits]
     for g, one in enumerate(drawn):
@@ -161,7 +157,7 @@ def _mass(machine: Machine, drawn: list["Drawn"], step: ForwardStep, way: Direct
         if len(urn):
             share[urn] = one.next(chances, g, row[urn], word[urn], bits[urn])
     value *= share
-    ends = step.alpha * way.over[step.states]
+    ends = step.alpha * read.over[step.states]
     ends *= chances.sums[step.owner, machine.group[step.states], step.classes]
     last = np.zeros(len(ends), int)
     return np.append(row, step.owner), np.append(word, last), np.append(value, ends)
@@ -236,12 +232,6 @@ class Drawn:
         return mass / whole
 
     def _urn(self, row: np.ndarray, value: np.ndarray) -> Shares:
-        """The chance of a value in the next draw is (seen + share * base) / whole.
-
-        That is (count + alpha * base) / (draws + alpha), and base in the first draw.
-        """
+        """The chance of a value in the next draw is (seen + share * base) / whole."""
         family = self.memory.family_of[value]
-        drawn, alpha = self.drawn[row, family], self.memory.alpha[family]
-        first = drawn == 0
-        seen, share = self.counts[row, value], np.where(first, 1.0, alpha)
-        return seen, share, np.where(first, 1.0, drawn + alpha)
+        return self.counts[row, value], *urn(self.drawn[row, family], self.memory.alpha[family])

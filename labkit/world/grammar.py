@@ -3,7 +3,7 @@
 `data/language/README.md` explains the files by adding a topic; `reading.py` reads them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -217,9 +217,9 @@ class Grammar:
     held_out: dict[str, Location] = field(default_factory=dict)
 
 
-def expected(what: str, given: str, known: Iterable[str]) -> str:
-    """Name what was expected instead of `given`: similar names, or else all that there are."""
-    known = list(known)
-    near = nearest(given, known, cutoff=0.6)
-    hint = f'did you mean "{near}"?' if near else f"There are: {', '.join(sorted(known)[:40])}"
-    return f'expected {what}, not "{given}": {hint}'
+def check_name(location: Location, what: str, given: str, known: Collection[str]) -> None:
+    """Refuse a name that is not known; say which is similar, or else which there are."""
+    if given not in known:
+        near = nearest(given, known, cutoff=0.6)
+        hint = f'did you mean "{near}"?' if near else f"There are: {', '.join(sorted(known)[:40])}"
+        raise WorldError(location, f'expected {what}, not "{given}": {hint}')

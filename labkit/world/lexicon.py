@@ -7,7 +7,7 @@ import functools
 import operator
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from labkit.world.grammar import (
     Tied,
     Token,
     WorldError,
-    expected,
+    check_name,
     walk,
 )
 from labkit.world.patterns import read_number, read_pattern, read_weighted
@@ -86,10 +86,10 @@ def read_lexicon(name: str, text: str) -> Lexicon:
                 patterns.append(body)
             case _:
                 known = ["endings", "letters", "words LIST PART", "patterns"]
-                raise WorldError(header.location, expected("a block", header.text, known))
+                check_name(header.location, "a block", header.text, known)
     # What endings and patterns need may stand below them.
     for of in lexicon.endings:
-        _check(first[f'line of endings for "{of}"'], "a list", of, lexicon.lists)
+        check_name(first[f'line of endings for "{of}"'], "a list", of, lexicon.lists)
     for body in patterns:
         _patterns(lexicon, body)
     if not lexicon.patterns:
@@ -182,7 +182,7 @@ def _check_source(lexicon: Lexicon, source: Pattern) -> None:
             message = "a sentence that is translated holds words, {slots} and (choices) only"
             raise WorldError(source.location, message)
         if isinstance(item, Slot):
-            _check(source.location, "a list", list_of(item.name), lexicon.lists)
+            check_name(source.location, "a list", list_of(item.name), lexicon.lists)
     for slot, count in _most(source.items).items():
         if count > 1:
             of = list_of(slot)
@@ -212,28 +212,22 @@ def _check_target(lexicon: Lexicon, source: Pattern, target: Pattern) -> None:
         options = item.options if isinstance(item, Choice | Tied) else ((item,),)
         if isinstance(item, Slot):
             name, hat, head = item.name.partition("^")
-            _check(place, "a slot", name, slots)
+            check_name(place, "a slot", name, slots)
             if hat:
-                _check(place, "a list with endings", list_of(name), lexicon.endings)
-                _check(place, noun, head, nouns)
+                check_name(place, "a list with endings", list_of(name), lexicon.endings)
+                check_name(place, noun, head, nouns)
         elif not all(isinstance(one, Token) for option in options for one in option):
             message = "a translation holds words, {slots}, and (a|b) or <noun: a|b> of words only"
             raise WorldError(place, message)
         if isinstance(item, Tied):
-            _check(place, noun, "+".join(item.variables), nouns)
+            check_name(place, noun, "+".join(item.variables), nouns)
             if len(options) != len(GENDERS) or item.sure < 1:
                 message = f"expected `<{item.variables[0]}: a|b>`, the words for m and those for f"
                 raise WorldError(place, message)
     for item in walk(target.items):
         if isinstance(item, Token) and (origin := item.word.partition("@")[2]):
             words = {name[1:] for name in said if name.startswith("@")}
-            _check(place, "a word that the sentence always says", origin, words)
-
-
-def _check(place: Location, what: str, given: str, known: Collection[str]) -> None:
-    """Refuse a name that is not known."""
-    if given not in known:
-        raise WorldError(place, expected(what, given, known))
+            check_name(place, "a word that the sentence always says", origin, words)
 
 
 def _always(items: tuple[Item, ...]) -> set[str]:

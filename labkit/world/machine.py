@@ -9,9 +9,8 @@ chains between few full stops.
     arcs      node -> state, sorted by the state they enter
     leave     full stop -> section, a small dense matrix
     closing   section -> the full stop of its sentences
-    entries   (symbol, state) pairs with the probability that the state emits the symbol, sorted by
-              symbol; symbol V stands for a hidden word (every state, probability 1), V + 1 for an
-              unknown one (none)
+    entries   symbol -> the states that emit it; symbol V stands for a hidden word (every state,
+              with probability 1), V + 1 for an unknown one (none)
     onward    state -> state, the way over full stop and section included;  turned: the same, back
 
 What a document remembers (facts, urns) is not part of the state: such a state emits each of its
@@ -55,12 +54,10 @@ class Emissions(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Which states emit a symbol: those of symbol n from start[n] on, with their probabilities."""
+    """Which states emit a symbol: those of symbol n from start[n] on."""
 
     start: np.ndarray
     state: np.ndarray
-    weight: np.ndarray
-    classes: np.ndarray
 
 
 class Arcs(NamedTuple):
@@ -94,26 +91,25 @@ class Machine:
     emission: np.ndarray
     section: np.ndarray
     pattern: np.ndarray
-    side: np.ndarray
     family: np.ndarray
     group: np.ndarray
     # Distributions (of fillers) and what they say about senses.
     emissions: Emissions
     senses: dict[tuple[int, int], str]
-    # Arcs, entries, and the way from full stop to section.
+    # Arcs, and the way from full stop to section.
     arc_source: np.ndarray
     arc_target: np.ndarray
     arc_weight: np.ndarray
     leave: np.ndarray
     closing: np.ndarray
     ends: np.ndarray
-    entries: Entries
 
     def __post_init__(self) -> None:
         # Inside one text nothing follows the end of a document.
         self.inside = self.leave.copy()
         self.inside[self.ends] = 0.0
         self._tabulate()
+        self.entries = list_entries(self.emissions, self.emission, self.hidden)
         self.onward, self.turned = self._from_state_to_state()
         # For each word of each emission, whether it is drawn from a family.
         drawn = np.zeros(self.emissions.distributions, bool)
@@ -212,14 +208,10 @@ def pack_emissions(rows: list[list[tuple[int, float, int]]]) -> Emissions:
     return Emissions(start, np.array(word), np.array(weight), np.array(classes))
 
 
-def list_entries(emissions: Emissions, emission: np.ndarray, words: int, every: int) -> Entries:
-    """Pair every state with every word that it emits and with the hidden word, sorted by symbol."""
-    size = len(emission)
+def list_entries(emissions: Emissions, emission: np.ndarray, hidden: int) -> Entries:
+    """Pair every word, and the symbol of a hidden one, with the states that emit it."""
     index, owner = items_of(emissions.start, emission)
-    symbol = np.concatenate([emissions.word[index], np.full(size, words)])
-    state = np.concatenate([owner, np.arange(size)])
-    emits = np.concatenate([emissions.weight[index], np.ones(size)])
-    classes = np.concatenate([emissions.classes[index], np.full(size, every)])
+    symbol = np.concatenate([emissions.word[index], np.full(len(emission), hidden)])
+    state = np.concatenate([owner, np.arange(len(emission))])
     order = np.lexsort((state, symbol))
-    start = np.searchsorted(symbol[order], np.arange(words + 3))
-    return Entries(start, state[order], emits[order], classes[order])
+    return Entries(np.searchsorted(symbol[order], np.arange(hidden + 3)), state[order])

@@ -11,6 +11,7 @@ A *class* (the tense, the words that go with a fact) says which words a state ma
 says which synonyms a document prefers; the memory is a mixture over the styles.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,8 +46,7 @@ class Memories:
             GroupMemory([families[f] for f in group], prior, number) for group in members
         ]
         self.remembered = np.any([m.value_of >= 0 for m in self.groups], axis=0)
-        # Replaced as a whole, never changed: several threads may ask at once.
-        self._known: dict[bytes, np.ndarray] = {}
+        self._log_chance = functools.lru_cache(maxsize=KEPT)(self._log_chance_of)
 
     def log_chances(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of what is remembered of every prefix: [words + 1, group, class]."""
@@ -57,16 +57,14 @@ class Memories:
 
         The result is cached: most of the successive windows of a text remember the same words.
         """
-        words = words[self.remembered[words]]
-        key = np.sort(words).tobytes()
-        known = self._known.get(key)
-        if known is None:
-            known = np.stack([memory.log_chance(words) for memory in self.groups])
-            known.setflags(write=False)
-            if len(self._known) >= KEPT:
-                self._known = {}
-            self._known[key] = known
-        return known
+        remembered = words[self.remembered[words]].astype(np.int64)
+        return self._log_chance(np.sort(remembered).tobytes())
+
+    def _log_chance_of(self, words: bytes) -> np.ndarray:
+        numbers = np.frombuffer(words, np.int64)
+        found = np.stack([memory.log_chance(numbers) for memory in self.groups])
+        found.setflags(write=False)
+        return found
 
 
 class GroupMemory:
@@ -87,8 +85,6 @@ class GroupMemory:
         for value, words in enumerate(values):
             for word in words & number.keys():
                 self.value_of[number[word]] = value
-        # Replaced as a whole, never changed: several threads may ask at once.
-        self._tables = self._tabulate(8)
 
     def values(self, words: np.ndarray) -> np.ndarray:
         """The remembered values among the words, in their order."""
@@ -97,74 +93,57 @@ class GroupMemory:
 
     def log_chances(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of what is remembered of every prefix: [words + 1, class]."""
-        remembered = self.value_of[words] >= 0
-        values = self.values(words)
-        if not len(values):
-            return np.zeros((len(words) + 1, len(self.prior)))
-        out = np.zeros((len(values) + 1, *self.base.shape[:2]))
-        chances = np.empty_like(out[1:])
-        counts: dict[int, int] = {}
-        drawn: dict[int, int] = {}
-        for t, v in enumerate(values.tolist()):
-            family, base = int(self.family_of[v]), self.base[:, :, v]
-            n, alpha = drawn.get(family, 0), float(self.alpha[family])
-            # With α = 0 what was drawn is certain; only its first draw depends on the class.
-            chances[t] = base if n == 0 else (counts.get(v, 0) + alpha * base) / (n + alpha)
-            counts[v], drawn[family] = counts.get(v, 0) + 1, n + 1
-        with np.errstate(divide="ignore"):
-            out[1:] = np.log(chances).cumsum(axis=0)
-        return _mean(out)[np.append(0, np.cumsum(remembered))]
+        draws = np.append(0, np.cumsum(self.value_of[words] >= 0))
+        return _mean(self._logs(self.values(words)))[draws]
 
     def log_chance(self, words: np.ndarray) -> np.ndarray:
         """Log of the chance of all that is remembered of the words: [class]."""
-        counts = self._counts(words)
-        return _mean(self._log_weights(counts)) if counts.any() else np.zeros(len(self.prior))
+        return _mean(self._logs(self.values(words))[-1])
 
     def distributions(self, words: np.ndarray) -> np.ndarray:
         """Chances of the next draw of every family, given the seen words: [class, value]."""
-        counts = self._counts(words)
-        logs = self._log_weights(counts)
+        values = self.values(words)
+        logs = self._logs(values)[-1]
         top = logs.max(axis=1, keepdims=True)
         weights = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
         weights = weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
         base = np.einsum("ck,ckv->cv", weights, self.base)
-        drawn = np.bincount(self.family_of, counts, minlength=len(self.alpha))[self.family_of]
-        alpha = self.alpha[self.family_of]
-        first = drawn == 0
-        return np.where(first, base, (counts + alpha * base) / np.where(first, 1.0, drawn + alpha))
+        counts = np.bincount(values, minlength=len(self.family_of))
+        drawn = np.bincount(self.family_of[values], minlength=len(self.alpha))[self.family_of]
+        share, whole = urn(drawn, self.alpha[self.family_of])
+        return (counts + share * base) / whole
 
-    def _counts(self, words: np.ndarray) -> np.ndarray:
-        return np.bincount(self.values(words), minlength=len(self.family_of))
+    def _logs(self, values: np.ndarray) -> np.ndarray:
+        """Log of the chance of the first n draws, for every n from 0 on: [draws + 1, class, style].
 
-    def _log_weights(self, counts: np.ndarray) -> np.ndarray:
-        """Log of the chance of these draws, in any order: [class, style]."""
-        drawn = np.bincount(self.family_of, counts, minlength=len(self.alpha)).astype(int)
-        most = int(drawn.max(initial=0))
-        above, below = self._tables
-        if most >= below.shape[1]:
-            above, below = self._tables = self._tabulate(2 * most)
-        some, used = np.nonzero(counts)[0], np.nonzero(drawn)[0]
-        chance = above[:, :, some, counts[some]].sum(axis=-1)
-        different = np.bincount(self.family_of[some], minlength=len(drawn))
-        if (different[self.alpha == 0] > 1).any():
-            return np.full_like(chance, -np.inf)
-        return chance - below[used, drawn[used]].sum()
-
-    def _tabulate(self, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Log of (α b)(α b + 1) … and of α (α + 1) …, n factors each, for n up to `most`."""
-        alpha, steps = self.alpha[self.family_of], np.arange(most)
+        Their order changes the steps, but not the sum of all.
+        """
+        if not len(values):
+            return np.zeros((1, *self.base.shape[:2]))
+        family = self.family_of[values]
+        share, whole = urn(_earlier(family), self.alpha[family])
+        base = np.moveaxis(self.base[:, :, values], 2, 0)
+        count, share, whole = (part[:, None, None] for part in (_earlier(values), share, whole))
         with np.errstate(divide="ignore"):
-            above = np.log((alpha * self.base)[..., None] + steps)
-            below = np.log(self.alpha[:, None] + steps)
-            fact = np.log(self.base[:, :, alpha == 0])
-        above[:, :, alpha == 0, 1:], below[self.alpha == 0] = 0.0, 0.0
-        above[:, :, alpha == 0, 0] = fact
-        return _sums(above), _sums(below)
+            logs = np.log((count + share * base) / whole).cumsum(axis=0)
+        return np.concatenate([np.zeros((1, *logs.shape[1:])), logs])
 
 
-def _sums(steps: np.ndarray) -> np.ndarray:
-    """The sum of the first n steps, for every n from 0 on."""
-    return np.concatenate([np.zeros((*steps.shape[:-1], 1)), steps.cumsum(axis=-1)], axis=-1)
+def urn(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The share of the base and the whole: the next draw has chance (count + share * base) / whole.
+
+    With α = 0 what was drawn is certain: the first draw, of which the base is the chance, decides.
+    """
+    first = drawn == 0
+    return np.where(first, 1.0, alpha), np.where(first, 1.0, drawn + alpha)
+
+
+def _earlier(keys: np.ndarray) -> np.ndarray:
+    """How many of the keys before each are the same."""
+    order = np.argsort(keys, kind="stable")
+    ordered, out = keys[order], np.empty(len(keys), int)
+    out[order] = np.arange(len(keys)) - np.searchsorted(ordered, ordered)
+    return out
 
 
 def _mean(logs: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labkit.checks import check_above_zero, require
+from labkit.checks import check_above_zero, check_whole, require
 
 LEAST_REST = float(np.finfo(np.float32).eps)
 """Models compute in single precision, so what they leave over is known no better than this."""
@@ -118,7 +118,7 @@ def highest_reward(p: np.ndarray, reward: np.ndarray, nats: float) -> float:
 
 def best_of(p: np.ndarray, reward: np.ndarray, n: int) -> np.ndarray:
     """The distribution of the best of n drawn answers; equal rewards are chosen by chance."""
-    _check_drawn(n)
+    check_whole("n", n, 1)
     _check_complete(p)
     _, level = np.unique(reward, return_inverse=True)
     mass = np.bincount(level, p)
@@ -133,13 +133,8 @@ def best_of_bound(n: int) -> float:
 
     With ties it is an upper bound only (Beirami et al. 2024).
     """
-    _check_drawn(n)
+    check_whole("n", n, 1)
     return float(np.log(n) - (n - 1) / n)
-
-
-def _check_drawn(n: int) -> None:
-    if not n >= 1 or n % 1:
-        raise ValueError(f"n is {n}: give a whole number, at least 1")
 
 
 def win_rate(

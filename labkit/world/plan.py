@@ -23,7 +23,7 @@ from labkit.world.grammar import (
     Topic,
     Verb,
     WorldError,
-    expected,
+    check_name,
     walk,
 )
 from labkit.world.machine import Section
@@ -145,8 +145,7 @@ def _check_kinds(grammar: Grammar) -> None:
     known = [*grammar.topics, *(["relations"] if grammar.relations else [])]
     for kind in grammar.kinds.values():
         for name, (_, location) in kind.begins.items():
-            if name not in known:
-                raise WorldError(location, expected("a topic", name, known))
+            check_name(location, "a topic", name, known)
 
 
 def _after(grammar: Grammar, topic: Topic) -> set[str]:
@@ -155,9 +154,10 @@ def _after(grammar: Grammar, topic: Topic) -> set[str]:
         message = f'topic "{topic.name}" has no stage: write `stage NAME` below it'
         raise WorldError(topic.location, message)
     table = leads_to(grammar, topic)
-    for name, (_, location) in (table | topic.comes_after).items():
-        if name not in grammar.topics and (name != "end" or name in topic.comes_after):
-            raise WorldError(location, expected("a topic", name, [*grammar.topics, "end"]))
+    for name, (_, location) in table.items():
+        check_name(location, "a topic", name, [*grammar.topics, "end"])
+    for name, (_, location) in topic.comes_after.items():
+        check_name(location, "a topic", name, grammar.topics)
     return set(table)
 
 

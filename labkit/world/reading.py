@@ -24,7 +24,7 @@ from labkit.world.grammar import (
     Topic,
     Urn,
     WorldError,
-    expected,
+    check_name,
 )
 from labkit.world.patterns import read_number, read_token, read_weighted
 
@@ -36,6 +36,7 @@ def read(files: dict[str, str]) -> Grammar:
         topic: Topic | None = None
         for header, body in read_blocks(name, text):
             keyword = header.text.split()[0]
+            check_name(header.location, "a block", keyword, ["topic", "stage", *_BLOCKS])
             if keyword == "topic":
                 topic = _topic(grammar, header, body)
             elif keyword == "stage":
@@ -44,11 +45,8 @@ def read(files: dict[str, str]) -> Grammar:
                         header.location, "a stage belongs to a topic: write `topic NAME` above it"
                     )
                 topic.stages.append(_stage(header, body))
-            elif keyword in _BLOCKS:
-                _BLOCKS[keyword](grammar, header, body)
             else:
-                known = ["topic", "stage", *_BLOCKS]
-                raise WorldError(header.location, expected("a block", keyword, known))
+                _BLOCKS[keyword](grammar, header, body)
     return grammar
 
 
@@ -109,8 +107,7 @@ def _options(arguments: list[str], names: set[str], location: Location) -> dict[
         raise WorldError(location, f'expected a number after "{arguments[-1]}"')
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     for name in given:
-        if name not in names:
-            raise WorldError(location, expected("an option", name, names))
+        check_name(location, "an option", name, names)
     return given
 
 

@@ -4,6 +4,7 @@ Whether a document may be training text is decided by a hash of its own words, s
 from whatever seed, is ever in both splits.
 """
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ SPLITS = ("train", "held_out")
 TRIES = 100
 """How many chunks of documents are drawn before a split is declared empty."""
 KEPT = 24
-"""How many chunks are kept, of one to two MB: both splits of a seed are read from the same ones."""
+"""How many chunks are kept, of one to two MB."""
 
 
 def text_hash(text: str) -> int:
@@ -51,7 +52,6 @@ class Annotations:
     topics: list[str]
     stages: list[str]
     patterns: list[str]
-    sides: list[int]
     feeling: str | None
     relation: str | None
     facts: dict[str, str]
@@ -105,7 +105,6 @@ class Document:
             topics=[section.topic for section in sections],
             stages=[section.stage for section in sections],
             patterns=[str(machine.patterns[machine.pattern[s]]) for s in firsts],
-            sides=[int(machine.side[s]) for s in firsts],
             feeling=next((s.feeling for s in sections if s.feeling), None),
             relation=next((s.relation for s in sections if s.relation), None),
             facts=facts,
@@ -133,7 +132,8 @@ class Sampler:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.kept: dict[tuple[int, int, bytes], list[_Drawn]] = {}
+        # Both splits of a seed are read from the same chunks.
+        self._chunk = functools.lru_cache(maxsize=KEPT)(self._draw)
         self.memory = GroupMemory(machine.families, machine.prior, {})
         size, classes = machine.states, len(machine.prior)
         by_source = np.argsort(machine.arc_source, kind="stable")
@@ -176,19 +176,12 @@ class Sampler:
         number = owners(emissions.start)
         family = np.full(emissions.distributions, -1)
         family[machine.emission] = machine.family
-        first = np.searchsorted(self.memory.family_of, np.arange(len(machine.families)))
-        values = [
-            {
-                machine.number[w]: first[f] + v
-                for v, ws in enumerate(each.words)
-                for w in ws
-                if w in machine.number
-            }
-            for f, each in enumerate(machine.families)
-        ]
+        values = [(f, words) for f, each in enumerate(machine.families) for words in each.words]
+        value_of = {(f, word): value for value, (f, words) in enumerate(values) for word in words}
         said = np.nonzero(machine.remembered)[0]
         drawn = [
-            values[f][w] for f, w in zip(family[number[said]], emissions.word[said], strict=True)
+            value_of[f, machine.vocabulary[word]]
+            for f, word in zip(family[number[said]], emissions.word[said], strict=True)
         ]
         classes = np.arange(len(machine.prior))
         row, of_class = np.nonzero(emissions.classes[said, None] >> classes & 1)
@@ -210,7 +203,7 @@ class Sampler:
             raise ValueError("this language has no such documents: draw them without `having`")
         found, begin = 0, begin / begin.sum()
         for chunk in itertools.count():
-            for drawn in self._chunk(seed, chunk, begin):
+            for drawn in self._chunk(seed, chunk, tuple(begin)):
                 document = Document(self.machine, drawn.numbers, drawn.states)
                 if split is not None and drawn.split is None:
                     drawn.split = split_of(document.text)
@@ -223,30 +216,22 @@ class Sampler:
                     "has too few of them to be split, so give split=None"
                 )
 
-    def _chunk(self, seed: int, chunk: int, begin: np.ndarray) -> list[_Drawn]:
-        """Draw documents side by side, or find those that were drawn a moment ago."""
-        key = (seed, chunk, begin.tobytes())
-        found = self.kept.pop(key, None)
-        if found is None:
-            found = list(self._draw(np.random.default_rng([seed, chunk]), begin))
-        self.kept[key] = found
-        for oldest in list(self.kept)[:-KEPT]:
-            self.kept.pop(oldest, None)
-        return found
-
-    def _draw(self, random: np.random.Generator, begin: np.ndarray) -> Iterator[_Drawn]:
+    def _draw(self, seed: int, chunk: int, begin: tuple[float, ...]) -> list[_Drawn]:
         """Draw documents side by side, and put the words of each together."""
-        drawn = zip(*self._words(random, begin), strict=True)
+        random = np.random.default_rng([seed, chunk])
+        drawn = zip(*self._words(random, np.array(begin)), strict=True)
         who, numbers, states = (np.concatenate(column) for column in drawn)
         order = np.argsort(who, kind="stable")
         edges = np.searchsorted(who[order], np.arange(SIDE_BY_SIDE + 1))
+        out = []
         for first, past in itertools.pairwise(edges):
             mine = order[first:past]
             made = _Drawn(numbers[mine], states[mine])
             # Every reader of a kept document has the same arrays.
             made.numbers.setflags(write=False)
             made.states.setflags(write=False)
-            yield made
+            out.append(made)
+        return out
 
     def _words(
         self, random: np.random.Generator, begin: np.ndarray

@@ -38,6 +38,17 @@ class Symbols(NamedTuple):
     noise: np.ndarray | None = None
 
 
+class ReadingOrder(NamedTuple):
+    """How rows are read: from their first word on, or from their last word back, turned round.
+
+    `begin` weighs the states before the first word that is read, `prior` those of the last one.
+    """
+
+    arcs: Arcs
+    begin: np.ndarray
+    prior: np.ndarray
+
+
 class Shown(NamedTuple):
     """What the rows show at one position, and how reliable it is."""
 
@@ -228,42 +239,17 @@ def backward(
 
 
 def prefix_masses(
-    machine: Machine, rows: list[Symbols], start: np.ndarray, last: int | None = None
+    machine: Machine, rows: list[Symbols], way: ReadingOrder, last: int | None = None
 ) -> list[np.ndarray]:
     """Log of the weight of every prefix (or of the last ones): [T, group, class]."""
-    begin = machine.enter(start)
-    return _masses(machine, rows, machine.onward, begin, np.ones(machine.states), last)
-
-
-def suffix_masses(
-    machine: Machine, rows: list[Symbols], prior: np.ndarray, last: int | None = None
-) -> list[np.ndarray]:
-    """The same for suffixes; `prior` is the distribution of the state at their first word.
-
-    The sums run from right to left: over the arcs turned round, from any state at the end.
-    """
-    turned = [Symbols(row.symbols[::-1]) for row in rows]
-    every = np.ones(machine.states)
-    found = _masses(machine, turned, machine.turned, every, prior, last)
-    return [mass[::-1] for mass in found]
-
-
-def _masses(
-    machine: Machine,
-    rows: list[Symbols],
-    arcs: Arcs,
-    begin: np.ndarray,
-    prior: np.ndarray,
-    last: int | None,
-) -> list[np.ndarray]:
     shape = len(machine.members), len(machine.prior)
     out: list[np.ndarray] = [np.zeros((0, *shape))] * len(rows)
     for chunk in chunks(machine, rows):
         lengths = [len(rows[i].symbols) for i in chunk]
         masses = np.full((len(chunk), lengths[0], *shape), -np.inf)
-        for t, step in enumerate(forward(machine, [rows[i] for i in chunk], arcs, begin)):
+        for t, step in enumerate(forward(machine, [rows[i] for i in chunk], way.arcs, way.begin)):
             if last is None or t >= lengths[len(step.log_scale) - 1] - last:
-                logs = _by_class(machine, step, prior)
+                logs = _by_class(machine, step, way.prior)
                 masses[: len(logs), t] = logs + step.log_scale[:, None, None]
         for number, i in enumerate(chunk):
             whole = masses[number, : lengths[number]]

@@ -6,9 +6,8 @@ which says a few words with known chances.  So
 
     p(target | source) = Σ over derivations d  p(d | source) · p(target | d)
 
-and p(target | d) is a forward sum over (piece, target words said so far).  Forward times backward
-gives the alignment; all translations of a sentence can be listed, which gives the best one and the
-entropy.  Read `Translator.log_probability` first.
+A sentence has few translations, so all of them are listed: that gives their chances, the best one,
+the entropy and the alignment.  Read `Translator.translations` first.
 
     translator = load_translator()
     translator.pairs(1000, seed=0)                  sentences, each with a drawn translation
@@ -106,25 +105,14 @@ class Translator:
     def log_probability(self, source: Sequence[str], target: Sequence[str]) -> float:
         """log p(target | source)."""
         check_words(target)
-        total = sum(
-            chance * _forward(pieces, tuple(target))[-1].get(len(target), 0.0)
-            for chance, pieces in self._readings(source)
-        )
-        return math.log(total) if total > 0 else -math.inf
-
-    def source_log_probability(self, source: Sequence[str]) -> float:
-        """log p(source), the sum over its derivations; -inf if there is none."""
-        check_words(source)
-        logs = [d.log_chance for d in self._derivations(tuple(source))]
-        return float(np.logaddexp.reduce(logs)) if logs else -math.inf
+        chance = self.translations(source).get(tuple(target), 0.0)
+        return math.log(chance) if chance > 0 else -math.inf
 
     def translations(self, source: Sequence[str]) -> dict[Words, float]:
         """Every translation with its chance, the likeliest first."""
         out: dict[Words, float] = defaultdict(float)
-        for chance, pieces in self._readings(source):
-            for options in itertools.product(*pieces):
-                words = tuple(word for option in options for word in option.words)
-                out[words] += chance * math.prod(option.chance for option in options)
+        for chance, options in self._readings(source):
+            out[_said(options)] += chance
         return dict(sorted(out.items(), key=lambda found: -found[1]))
 
     def best(self, source: Sequence[str]) -> list[str]:
@@ -139,19 +127,14 @@ class Translator:
         """Chances that a target word comes from a source word, given both: [target, source]."""
         check_words(target)
         out, total = np.zeros((len(target), len(source))), 0.0
-        for chance, pieces in self._readings(source):
-            forward = _forward(pieces, tuple(target))
-            total += chance * forward[-1].get(len(target), 0.0)
-            backward = {len(target): 1.0}
-            for piece, before in zip(pieces[::-1], forward[-2::-1], strict=True):
-                behind: dict[int, float] = defaultdict(float)
-                for option, start, end, a in _fitting(piece, before, tuple(target)):
-                    weight = option.chance * backward.get(end, 0.0)
-                    behind[start] += weight
-                    # Source words that are translated together share the target words equally.
-                    for s in option.sources:
-                        out[start:end, s] += chance * a * weight / len(option.sources)
-                backward = behind
+        for chance, options in self._readings(source):
+            if _said(options) != tuple(target):
+                continue
+            total += chance
+            # Source words that are translated together share the target words equally.
+            for t, sources in enumerate(o.sources for o in options for _ in o.words):
+                for s in sources:
+                    out[t, s] += chance / len(sources)
         if not total:
             raise ValueError("this is no translation of the sentence: see `translations`")
         return out / total
@@ -241,15 +224,12 @@ class Translator:
 
     # ── pieces of the target ─────────────────────────────────────────────────────────────────────
 
-    def _readings(self, source: Sequence[str]) -> Iterator[tuple[float, list[list[Option]]]]:
-        """The chance and the pieces of each derivation.
-
-        A noun with translations of two genders changes its neighbours too: then each of its
-        translations is a reading of its own.
-        """
+    def _readings(self, source: Sequence[str]) -> Iterator[tuple[float, tuple[Option, ...]]]:
+        """Every way to translate a sentence: its chance, and the options that it takes in order."""
         for derivation, chance in self._chances(source):
             for share, ways in _ways(derivation):
-                yield chance * share, self._pieces(derivation, ways)
+                for options in itertools.product(*self._pieces(derivation, ways)):
+                    yield chance * share * math.prod(o.chance for o in options), options
 
     def _pieces(self, derivation: Derivation, ways: dict[str, Way]) -> list[list[Option]]:
         said = {each.name: each for each in derivation.said}
@@ -319,7 +299,10 @@ def choice(random: np.random.Generator, weights: Sequence[float]) -> int:
 
 
 def _ways(derivation: Derivation) -> Iterator[tuple[float, dict[str, Way]]]:
-    """The choices of a translation that decide a gender, with their chances."""
+    """The choices of a translation that decide a gender, with their chances.
+
+    A noun with translations of two genders changes its neighbours too.
+    """
     split = [s for s in derivation.said if s.filler and len({w.gender for w in s.filler.ways}) > 1]
     names = [said.name for said in split]
     for ways in itertools.product(*(s.filler.ways for s in split if s.filler)):
@@ -345,23 +328,5 @@ def _gender(name: str, said: dict[str, Said], ways: dict[str, Way]) -> str:
     return (ways[name] if name in ways else filler.ways[0]).gender
 
 
-def _fitting(
-    piece: list[Option], reached: dict[int, float], target: Words
-) -> Iterator[tuple[Option, int, int, float]]:
-    """The options of a piece that continue the target from each position that was reached."""
-    for start, chance in reached.items():
-        for option in piece:
-            end = start + len(option.words)
-            if target[start:end] == option.words:
-                yield option, start, end, chance
-
-
-def _forward(pieces: list[list[Option]], target: Words) -> list[dict[int, float]]:
-    """The chance of the first n target words after each piece."""
-    steps: list[dict[int, float]] = [{0: 1.0}]
-    for piece in pieces:
-        now: dict[int, float] = defaultdict(float)
-        for option, _, end, chance in _fitting(piece, steps[-1], target):
-            now[end] += chance * option.chance
-        steps.append(now)
-    return steps
+def _said(options: Sequence[Option]) -> Words:
+    return tuple(word for option in options for word in option.words)
