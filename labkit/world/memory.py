@@ -118,15 +118,16 @@ class GroupMemory:
 
         Their order changes the steps, but not the sum of all.
         """
+        logs = np.zeros((len(values) + 1, *self.base.shape[:2]))
         if not len(values):
-            return np.zeros((1, *self.base.shape[:2]))
+            return logs
         family = self.family_of[values]
         share, whole = urn(_earlier(family), self.alpha[family])
         base = np.moveaxis(self.base[:, :, values], 2, 0)
         count, share, whole = (part[:, None, None] for part in (_earlier(values), share, whole))
         with np.errstate(divide="ignore"):
-            logs = np.log((count + share * base) / whole).cumsum(axis=0)
-        return np.concatenate([np.zeros((1, *logs.shape[1:])), logs])
+            np.log((count + share * base) / whole).cumsum(axis=0, out=logs[1:])
+        return logs
 
 
 def urn(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
