@@ -97,7 +97,7 @@ WRITTEN: list[tuple[str, Callable[..., Any], str]] = [
      "one step too late"),
     ("03.pool", all_states, "padding takes part in all three"),
     ("04.attention", lambda q, k, v, mask:
-     (q @ k.mT / q.shape[-1] ** 0.5 + mask).softmax(-1) @ v, "True counts as 1"),
+     (q @ k.mT / q.shape[-1] ** 0.5 + mask).softmax(-1) @ v, "adds 1 where it is True"),
     ("04.cross", lambda x, source, real, query, key, value: right("04.cross")(
         source, x, real, query, key, value), "the sides are swapped"),
     ("04.cross", lambda x, source, real, query, key, value:
@@ -135,9 +135,10 @@ def test_a_mistake_is_named_as_it_is_made(name: str, answer: Any, says: str) -> 
     assert says in verdict.why
 
 
-def test_percent_in_place_of_a_share_are_named() -> None:
-    assert judge(exercise("06.leak"), 14).why.startswith("14 is in percent: give the number itself")
-    assert "percent" not in judge(exercise("06.leak"), 15).why
+def test_percent_in_place_of_a_share_is_named() -> None:
+    leak = exercise("06.leak")
+    assert judge(leak, 14).why == "14 is 100 times too large: for 50 % give 0.5"
+    assert "100 times" not in judge(leak, 15).why
 
 
 def test_a_test_without_return_is_told_so() -> None:

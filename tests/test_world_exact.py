@@ -605,7 +605,7 @@ def test_the_floor_of_the_cloze_against_enumeration(
 
 
 def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = memory.urn
+    quick = memory.next_draw
 
     def slow(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         time.sleep(0.05)
@@ -618,7 +618,7 @@ def test_several_threads_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     alone = [language.memory.log_chance(text) for text in texts]
     assert len({chance.min() for chance in alone}) == len(texts)
     fresh = World(language.grammar).memory
-    monkeypatch.setattr(memory, "urn", slow)  # all of them ask while the first one counts
+    monkeypatch.setattr(memory, "next_draw", slow)  # all of them ask while the first one counts
     with ThreadPoolExecutor(len(texts)) as pool:
         found = list(pool.map(fresh.log_chance, texts))
     assert all(map(np.array_equal, found, alone))

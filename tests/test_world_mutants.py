@@ -91,13 +91,13 @@ def one_style_for_every_word(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_new_weight(patch: pytest.MonkeyPatch) -> None:
     """An urn without alpha below the line."""
-    urn = memory.urn
+    next_draw = memory.next_draw
 
     def wrong(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        share, whole = urn(drawn, alpha)
+        share, whole = next_draw(drawn, alpha)
         return share, np.where(drawn > 0, whole - alpha, whole)
 
-    patch.setattr(memory, "urn", wrong)
+    patch.setattr(memory, "next_draw", wrong)
 
 
 def every_class_says_every_word(patch: pytest.MonkeyPatch) -> None:

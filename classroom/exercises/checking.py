@@ -407,5 +407,5 @@ def _judge_number(asked: Number, answer: Any) -> Verdict:
         if key in whole | keys:
             return Verdict(False, f"{shown(answer)}: {says}")
     if not asked.exact and sealed(value / 100) == asked.key:
-        return Verdict(False, f"{shown(answer)} is in percent: give the number itself, such as 0.5")
+        return Verdict(False, f"{shown(answer)} is 100 times too large: for 50 % give 0.5")
     return Verdict(False, f"{shown(answer)} is not right: {asked.asks}")

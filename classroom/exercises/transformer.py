@@ -150,7 +150,7 @@ def _waves(
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
-ADDED = "True counts as 1 where a mask is added, which hides nothing: put −∞ where it is False"
+ADDED = "adding the mask adds 1 where it is True and hides nothing: put −∞ where it is False"
 
 EXERCISES: dict[str, Exercise] = {
     "04.attention": Function(

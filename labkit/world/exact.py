@@ -237,24 +237,24 @@ class Language:
         turn = 1 if direction == "forward" else -1
         turned = [text[::turn] for text in numbers]
         if reach is None:
-            logs = self._log_prefixes(turned, self._way(direction, start))
+            logs = self._log_prefixes(turned, self._reading_order(direction, start))
             found = [_ratios(log, np.append(0.0, log[:-1])) for log in logs]
         else:
             check_whole("reach", reach)
             found = self._within_reach(turned, direction, reach, start)
         return [each[::turn] for each in found]
 
-    def _way(self, direction: str, start: str) -> ReadingOrder:
+    def _reading_order(self, direction: str, start: str) -> ReadingOrder:
         machine, every = self.machine, np.ones(self.machine.states)
         if direction == "forward":
             return ReadingOrder(machine.onward, machine.enter(self._start(start)), every)
         return ReadingOrder(machine.turned, every, self.stationary)
 
     def _log_prefixes(
-        self, texts: list[np.ndarray], way: ReadingOrder, last: int | None = None
+        self, texts: list[np.ndarray], order: ReadingOrder, last: int | None = None
     ) -> list[np.ndarray]:
         """Log p of every prefix, or of the last ones."""
-        masses = prefix_masses(self.machine, [Symbols(text) for text in texts], way, last)
+        masses = prefix_masses(self.machine, [Symbols(text) for text in texts], order, last)
         return [self._join(*pair, last) for pair in zip(texts, masses, strict=True)]
 
     def _join(self, text: np.ndarray, masses: np.ndarray, last: int | None) -> np.ndarray:
@@ -283,7 +283,7 @@ class Language:
         out = [np.zeros(len(text)) for text in texts]
         for begins, group in windows.items():
             rows = [window for _, _, window in group]
-            logs = self._log_prefixes(rows, self._way(direction, begins), 2)
+            logs = self._log_prefixes(rows, self._reading_order(direction, begins), 2)
             for (i, t, window), log in zip(group, logs, strict=True):
                 rest = log[-2] if len(window) > 1 else 0.0
                 out[i][t] = log[-1] - rest if rest > -math.inf else -math.inf
@@ -324,8 +324,8 @@ class Language:
         check_choice("start", start, *STARTS)
         documents = [documents_of(self.numbers(words)) for words in texts]
 
-        def each(parts: Iterable[np.ndarray], way: Direction) -> Iterator[Following]:
-            return iter(following(self.machine, self.memory, list(parts), way, least))
+        def each(parts: Iterable[np.ndarray], read: Direction) -> Iterator[Following]:
+            return iter(following(self.machine, self.memory, list(parts), read, least))
 
         if direction == "backward":
             turned = [[part[::-1] for part in reversed(parts)] for parts in documents]
@@ -342,12 +342,12 @@ class Language:
 
     def _onward(self, start: str) -> Direction:
         none = np.zeros(self.machine.states)
-        return direction_over(self.machine, self._way("forward", start), none)
+        return direction_over(self.machine, self._reading_order("forward", start), none)
 
     @cached_property
     def _backward(self) -> Direction:
         begins = self.machine.enter(self.begin) * self.stationary[self.machine.ends].sum()
-        return direction_over(self.machine, self._way("backward", "document"), begins)
+        return direction_over(self.machine, self._reading_order("backward", "document"), begins)
 
     # ── sentences and what they mean ─────────────────────────────────────────────────────────────
 
@@ -449,7 +449,7 @@ class Language:
 
     def log_totals(self, rows: list[Symbols], start: str) -> list[float]:
         """log p(the words that are seen), for rows with hidden words."""
-        masses = prefix_masses(self.machine, rows, self._way("forward", start), 1)
+        masses = prefix_masses(self.machine, rows, self._reading_order("forward", start), 1)
         return [
             float(self._sum(mass[-1] + self.memory.log_chance(row.symbols)))
             for row, mass in zip(rows, masses, strict=True)

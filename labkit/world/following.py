@@ -12,7 +12,7 @@ import numpy as np
 
 from labkit.checks import check_whole
 from labkit.world.machine import Arcs, Machine, items_of, owners, pack_arcs
-from labkit.world.memory import GroupMemory, Memories, urn
+from labkit.world.memory import GroupMemory, Memories, next_draw
 from labkit.world.sums import ForwardStep, ReadingOrder, Symbols, chunks, forward
 
 
@@ -36,27 +36,27 @@ class Following(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """The way that a text is read, and what comes next on it.
+    """The order in which a text is read, and what may come next.
 
     `said` holds the arcs from each state to the emissions that may come next: number
     `emission + emissions * group`. `over` weighs the end of another document next to a state.
     """
 
-    way: ReadingOrder
+    order: ReadingOrder
     said: Arcs
     over: np.ndarray
 
 
-def direction_over(machine: Machine, way: ReadingOrder, over: np.ndarray) -> Direction:
-    """Merge the arcs of a way that lead from a state to the same words."""
-    arcs = way.arcs
+def direction_over(machine: Machine, order: ReadingOrder, over: np.ndarray) -> Direction:
+    """The direction of this order; arcs from a state to the same words are merged."""
+    arcs = order.arcs
     emissions = machine.emissions.distributions
     every = emissions * len(machine.members)
     source = owners(arcs.start)
     said = machine.emission[arcs.target] + emissions * machine.group[arcs.target]
     key, number = np.unique(source * every + said, return_inverse=True)
-    weight = np.bincount(number, arcs.weight * way.prior[arcs.target])
-    return Direction(way, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
+    weight = np.bincount(number, arcs.weight * order.prior[arcs.target])
+    return Direction(order, pack_arcs(*np.divmod(key, every), weight, machine.states), over)
 
 
 def following(
@@ -115,7 +115,7 @@ def _steps(
     """After each word: the rows, the words that may follow, and their probabilities."""
     words = len(machine.vocabulary)
     drawn = [Drawn(group, len(rows)) for group in memory.groups]
-    for t, step in enumerate(forward(machine, rows, read.way.arcs, read.way.begin)):
+    for t, step in enumerate(forward(machine, rows, read.order.arcs, read.order.begin)):
         count = len(step.log_scale)
         shown = np.array([row.symbols[t] for row in rows[:count]])
         for group in drawn:
@@ -234,4 +234,5 @@ class Drawn:
     def _urn(self, row: np.ndarray, value: np.ndarray) -> Shares:
         """The chance of a value in the next draw is (seen + share * base) / whole."""
         family = self.memory.family_of[value]
-        return self.counts[row, value], *urn(self.drawn[row, family], self.memory.alpha[family])
+        share, whole = next_draw(self.drawn[row, family], self.memory.alpha[family])
+        return self.counts[row, value], share, whole

@@ -110,7 +110,7 @@ class GroupMemory:
         base = np.einsum("ck,ckv->cv", weights, self.base)
         counts = np.bincount(values, minlength=len(self.family_of))
         drawn = np.bincount(self.family_of[values], minlength=len(self.alpha))[self.family_of]
-        share, whole = urn(drawn, self.alpha[self.family_of])
+        share, whole = next_draw(drawn, self.alpha[self.family_of])
         return (counts + share * base) / whole
 
     def _logs(self, values: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ class GroupMemory:
         if not len(values):
             return logs
         family = self.family_of[values]
-        share, whole = urn(_earlier(family), self.alpha[family])
+        share, whole = next_draw(_earlier(family), self.alpha[family])
         base = np.moveaxis(self.base[:, :, values], 2, 0)
         count, share, whole = (part[:, None, None] for part in (_earlier(values), share, whole))
         with np.errstate(divide="ignore"):
@@ -130,7 +130,7 @@ class GroupMemory:
         return logs
 
 
-def urn(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def next_draw(drawn: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The share of the base and the whole: the next draw has chance (count + share * base) / whole.
 
     With α = 0 what was drawn is certain: the first draw, of which the base is the chance, decides.

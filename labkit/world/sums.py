@@ -239,7 +239,7 @@ def backward(
 
 
 def prefix_masses(
-    machine: Machine, rows: list[Symbols], way: ReadingOrder, last: int | None = None
+    machine: Machine, rows: list[Symbols], order: ReadingOrder, last: int | None = None
 ) -> list[np.ndarray]:
     """Log of the weight of every prefix (or of the last ones): [T, group, class]."""
     shape = len(machine.members), len(machine.prior)
@@ -247,9 +247,10 @@ def prefix_masses(
     for chunk in chunks(machine, rows):
         lengths = [len(rows[i].symbols) for i in chunk]
         masses = np.full((len(chunk), lengths[0], *shape), -np.inf)
-        for t, step in enumerate(forward(machine, [rows[i] for i in chunk], way.arcs, way.begin)):
+        some = [rows[i] for i in chunk]
+        for t, step in enumerate(forward(machine, some, order.arcs, order.begin)):
             if last is None or t >= lengths[len(step.log_scale) - 1] - last:
-                logs = _by_class(machine, step, way.prior)
+                logs = _by_class(machine, step, order.prior)
                 masses[: len(logs), t] = logs + step.log_scale[:, None, None]
         for number, i in enumerate(chunk):
             whole = masses[number, : lengths[number]]
